@@ -1,0 +1,158 @@
+package kafkatest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// startedBrokers is the cluster that Main started.
+var startedBrokers string
+
+// Main runs a package's tests with an Apache Kafka of their own where
+// KAFKATEST_START asks for one (the number of brokers) and KAFKA_BROKERS does not
+// name one, and stops it afterwards. Use it as
+//
+//	func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
+func Main(m *testing.M) int {
+	n, _ := strconv.Atoi(os.Getenv("KAFKATEST_START"))
+	if n == 0 || os.Getenv("KAFKA_BROKERS") != "" {
+		return m.Run()
+	}
+	k, err := StartApacheKafka(n)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kafkatest:", err)
+		return 1
+	}
+	startedBrokers = k.Brokers
+	code := m.Run()
+	if err := k.Wipe(); err != nil {
+		fmt.Fprintln(os.Stderr, "kafkatest:", err)
+	}
+	return code
+}
+
+// ApacheKafka is a cluster that scripts/kafka runs.
+type ApacheKafka struct {
+	Brokers string // host:port,…
+	Dir     string // one folder a node: node-1 …, with its pid, log and data
+	script  string
+	env     []string
+}
+
+// StartApacheKafka starts a cluster in a temporary folder, on free ports. The
+// settings are further lines of server.properties.
+func StartApacheKafka(nodes int, settings ...string) (*ApacheKafka, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "kafkatest-")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePorts(nodes)
+	if err != nil {
+		return nil, err
+	}
+	k := &ApacheKafka{Dir: dir, script: filepath.Join(root, "scripts", "kafka")}
+	k.env = append(os.Environ(), "KAFKA_DIR="+dir, "KAFKA_PORT="+strconv.Itoa(port), "KAFKA_NODES="+strconv.Itoa(nodes),
+		"KAFKA_SETTINGS="+strings.Join(settings, "\n"))
+	if k.Brokers, err = k.Run("start"); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Run runs scripts/kafka for this cluster, e.g. Run("kill-node", "2"), and returns
+// what it prints.
+func (k *ApacheKafka) Run(args ...string) (string, error) {
+	cmd := exec.Command(k.script, args...)
+	cmd.Env = k.env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("scripts/kafka %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Wipe stops the cluster and removes its folder.
+func (k *ApacheKafka) Wipe() error {
+	if _, err := k.Run("wipe"); err != nil {
+		return err
+	}
+	return os.RemoveAll(k.Dir)
+}
+
+// freePorts finds a port such that it and what scripts/kafka puts beside it
+// (brokers from it on, controllers from it+10 on) are free now.
+func freePorts(nodes int) (int, error) {
+	for range 50 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		if port+20 > 65535 {
+			continue
+		}
+		free := true
+		for i := range nodes {
+			for _, p := range []int{port + i, port + 10 + i} {
+				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+				if err != nil {
+					free = false
+					continue
+				}
+				l.Close()
+			}
+		}
+		if free {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free ports for %d brokers", nodes)
+}
+
+// ModuleRoot returns the folder of go.mod above the working directory, which for
+// a test is its package's folder.
+func ModuleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
+
+// Shared returns the path of a file in the shared folder beside the module, and
+// skips the test where it is not there.
+func Shared(t testing.TB, name string) string {
+	t.Helper()
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(filepath.Dir(root), "shared", filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("SKIPPED: ../shared/%s is not here", name)
+	}
+	return path
+}
