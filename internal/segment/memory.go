@@ -1,0 +1,265 @@
+package segment
+
+import (
+	"crypto/sha256"
+
+	"provstream/internal/acs"
+)
+
+// Hash16 is the first 16 bytes of a SHA-256: what is kept of a string or of a
+// tuple of strings once its segment is sealed (rules.md §0).
+type Hash16 [16]byte
+
+// hash16 hashes parts with their lengths, so that no two tuples agree.
+func hash16(kind byte, parts ...[]byte) Hash16 {
+	var buf [512]byte
+	b := append(buf[:0], kind)
+	for _, p := range parts {
+		b = append(b, byte(len(p)>>24), byte(len(p)>>16), byte(len(p)>>8), byte(len(p)))
+		b = append(b, p...)
+	}
+	sum := sha256.Sum256(b)
+	return Hash16(sum[:16])
+}
+
+// Kinds of hashes, so that equal texts of different kinds stay apart.
+const (
+	kindStep byte = iota
+	kindStepID
+	kindDecision
+	kindErrorAnswer
+	kindProvenanceID
+	kindSkill
+	kindSubagent
+	kindMCP
+)
+
+// StepInfo is what is remembered of the steps with one step_id.
+type StepInfo struct {
+	Accepted  bool // an accepted step has the id
+	Rejected  bool // a rejected step has it
+	InDAG     bool // the accepted step stands in a segment that gave a DAG
+	Counted   bool
+	Hook      acs.Hook
+	Turn      int32  // index of its turn in the run, -1
+	Decisions uint32 // answers so far, which number policyDecisionIds
+	Seq       uint32 // place in run order
+	ids       span   // into Memory.carried
+	counts    span   // into Memory.counts, one per origin
+}
+
+// IDInfo is what is remembered of a provenance id.
+type IDInfo struct {
+	Depth     int32
+	Retrieval bool // its mint is a retrieval or memory-read
+}
+
+// Memory is what is kept of a run's sealed segments (rules.md §4, After a
+// seal). A nil Memory remembers nothing.
+type Memory struct {
+	// The last DAG of the run; Segments is the number of DAGs so far.
+	Segments      int
+	DAGID         string
+	DAGHash       acs.Hash // SHA-256 of JCS of [nodes, edges]
+	DAGRecordedAt int64    // largest recorded_at of its segment's records
+	Nodes         int      // nodes so far, over all segments
+
+	SessionStart, AgentTrigger bool
+	Deterministic              bool // a handshake said provenance_producer deterministic
+	Agents                     []string
+	Heads                      []string // the last 16 published chain heads, oldest first
+	LastDecisionAsk            bool
+
+	// Limited is true once a record did not fit into MaxIDs hashes.
+	Limited bool
+	MaxIDs  int
+	used    int
+	seq     uint32
+
+	table   hashTable
+	steps   []StepInfo
+	ids     []IDInfo
+	carried []Hash16
+	counts  []uint32
+
+	skills    map[Hash16]struct{} // registered (id, digest)
+	subagents map[Hash16]struct{} // started sessions
+	mcp       map[Hash16][]Hash16 // unanswered (method, inner id): the step_ids
+	// What size seals left open and no seal has told: calls by step_id,
+	// subagents by session with the number of their starts.
+	untoldCalls     map[Hash16]struct{}
+	untoldSubagents map[Hash16]int
+}
+
+// maxAgents and maxHeads bound what is kept of agents and chain heads.
+const (
+	maxAgents = 100
+	maxHeads  = 16
+)
+
+// Used is the number of hashes held.
+func (m *Memory) Used() int {
+	if m == nil {
+		return 0
+	}
+	return m.used
+}
+
+// SawCopy reports whether an equal record stands in a sealed segment.
+func (m *Memory) SawCopy(s *acs.Step) bool {
+	if m == nil {
+		return false
+	}
+	_, ok := m.table.get(copyKey(s))
+	return ok
+}
+
+func copyKey(s *acs.Step) Hash16 {
+	switch {
+	case s.Type == acs.TypeStep:
+		return hash16(kindStep, []byte(s.StepID), []byte(s.Method), s.RequestHash[:])
+	case s.StepID == "":
+		return hash16(kindErrorAnswer, []byte(s.ID), s.RequestHash[:])
+	}
+	return hash16(kindDecision, []byte(s.StepID), s.RequestHash[:])
+}
+
+// Step returns what is remembered of the steps with a step_id.
+func (m *Memory) Step(id []byte) *StepInfo {
+	if m == nil {
+		return nil
+	}
+	if i, ok := m.table.get(hash16(kindStepID, id)); ok {
+		return &m.steps[i]
+	}
+	return nil
+}
+
+func (m *Memory) accepted(g *Segment, id Sym) bool {
+	if m == nil {
+		return false
+	}
+	s := m.Step(g.Syms.Bytes(id))
+	return s != nil && s.Accepted
+}
+
+// MemoryLimited reports whether something of the run was not remembered: then
+// a reference that leads nowhere proves nothing.
+func (m *Memory) MemoryLimited() bool { return m != nil && m.Limited }
+
+func (m *Memory) known(g *Segment, id Sym) bool {
+	if m == nil {
+		return false
+	}
+	s := m.Step(g.Syms.Bytes(id))
+	return s != nil && s.Rejected
+}
+
+// ID returns what is remembered of a provenance id.
+func (m *Memory) ID(id []byte) (IDInfo, bool) {
+	if m == nil {
+		return IDInfo{}, false
+	}
+	return m.IDByHash(IDHash(id))
+}
+
+// IDHash is the hash16 of a provenance id as the memory holds it.
+func IDHash(id []byte) Hash16 { return hash16(kindProvenanceID, id) }
+
+// IDByHash is ID for a hash that CarriedIDs gave.
+func (m *Memory) IDByHash(h Hash16) (IDInfo, bool) {
+	if m == nil {
+		return IDInfo{}, false
+	}
+	if i, ok := m.table.get(h); ok {
+		return m.ids[i], true
+	}
+	return IDInfo{}, false
+}
+
+// CarriedIDs returns the hashes of the ids that a remembered step carries.
+func (m *Memory) CarriedIDs(s *StepInfo) []Hash16 {
+	return m.carried[s.ids.start : s.ids.start+s.ids.n]
+}
+
+// OriginCounts returns the Provenance objects of a remembered step by origin.
+func (m *Memory) OriginCounts(s *StepInfo) (counts [acs.OriginCount]int) {
+	for i, n := range m.counts[s.counts.start : s.counts.start+s.counts.n] {
+		counts[i] = int(n)
+	}
+	return counts
+}
+
+// HasSkill reports whether a skillRegister of (id, digest) is remembered.
+func (m *Memory) HasSkill(id, digest []byte) bool {
+	if m == nil {
+		return false
+	}
+	_, ok := m.skills[hash16(kindSkill, id, digest)]
+	return ok
+}
+
+// HasSubagent reports whether a subagentStart of a session is remembered.
+func (m *Memory) HasSubagent(session []byte) bool {
+	if m == nil {
+		return false
+	}
+	_, ok := m.subagents[hash16(kindSubagent, session)]
+	return ok
+}
+
+// HasOpenMCP reports whether an MCP request with this method and inner id is
+// remembered as unanswered.
+func (m *Memory) HasOpenMCP(method, innerID []byte) bool {
+	if m == nil {
+		return false
+	}
+	_, ok := m.mcp[hash16(kindMCP, method, innerID)]
+	return ok
+}
+
+// hashTable maps Hash16 to small numbers by open addressing: a hash is
+// uniform already, so its first bytes are the slot.
+type hashTable struct {
+	keys  []Hash16
+	vals  []uint32
+	slots []uint32 // 1 + index into keys
+}
+
+func (t *hashTable) get(h Hash16) (uint32, bool) {
+	if len(t.slots) == 0 {
+		return 0, false
+	}
+	mask := uint64(len(t.slots) - 1)
+	for i := h.slot() & mask; t.slots[i] != 0; i = (i + 1) & mask {
+		if k := t.slots[i] - 1; t.keys[k] == h {
+			return t.vals[k], true
+		}
+	}
+	return 0, false
+}
+
+// put adds h, which must not be in the table.
+func (t *hashTable) put(h Hash16, val uint32) {
+	if (len(t.keys)+1)*4 > len(t.slots)*3 {
+		t.slots = make([]uint32, max(16, 2*len(t.slots)))
+		for k := range t.keys {
+			t.place(t.keys[k], uint32(k)+1)
+		}
+	}
+	t.keys, t.vals = append(t.keys, h), append(t.vals, val)
+	t.place(h, uint32(len(t.keys)))
+}
+
+func (t *hashTable) place(h Hash16, v uint32) {
+	mask := uint64(len(t.slots) - 1)
+	i := h.slot() & mask
+	for t.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = v
+}
+
+func (h Hash16) slot() uint64 {
+	return uint64(h[0]) | uint64(h[1])<<8 | uint64(h[2])<<16 | uint64(h[3])<<24 | uint64(h[4])<<32
+}

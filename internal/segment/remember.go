@@ -1,0 +1,336 @@
+package segment
+
+import "provstream/internal/acs"
+
+// Sealed is what Remember needs to know of a sealed segment beside its order.
+type Sealed struct {
+	Order *Order
+	// Size is true for a size seal, which tells nothing of what is open.
+	Size bool
+	// InDAG is true when the segment gave a DAG.
+	InDAG bool
+	// IDOf gives depth and kind of an id that the segment mints.
+	IDOf func(Sym) IDInfo
+	// Turn gives the index of a step's turn in the run, -1 without.
+	Turn func(*Step) int32
+	// OpenCall reports whether a call has neither a result nor a deny.
+	OpenCall func(step int32) bool
+	// Unanswered reports whether an MCP request has no answer.
+	Unanswered func(step int32) bool
+	// OpenSubagent reports whether a subagentStart has no stop.
+	OpenSubagent func(step int32) bool
+}
+
+// Remember keeps what later segments need of a sealed one, record by record in
+// run order, each with all its hashes or not at all. It returns the first
+// record that did not fit in MaxIDs hashes, NoRef when all did (rules.md §4).
+func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
+	o := sealed.Order
+	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, stamps: make([]int32, o.Seg.Syms.Len())}
+	unfit = NoRef
+	for pos, r := range o.Refs {
+		w.stamp = int32(pos) + 1
+		ok := false
+		if r.IsStep() {
+			ok = w.step(r.Step())
+		} else {
+			ok = w.decision(r.Decision())
+		}
+		if !ok && unfit == NoRef {
+			unfit = r
+		}
+	}
+	if unfit != NoRef {
+		m.Limited = true
+	}
+	m.rememberFacts(o)
+	return unfit
+}
+
+// remembering is one Remember under way. stamps tell, by Sym, the last record
+// in which an id was seen, so that a record counts each of its ids once.
+type remembering struct {
+	*Memory
+	*Sealed
+	g      *Segment
+	stamps []int32
+	stamp  int32
+	newIDs []Sym
+}
+
+// room reports whether n more hashes fit, and takes them.
+func (m *Memory) room(n int) bool {
+	if m.used+n > m.MaxIDs {
+		return false
+	}
+	m.used += n
+	return true
+}
+
+func (w *remembering) step(i int32) bool {
+	g, o := w.g, w.Order
+	s := &g.Steps[i]
+	standing := o.Standing[i]
+	idHash := hash16(kindStepID, g.Syms.Bytes(s.StepID))
+	at, known := w.table.get(idHash)
+
+	n := 1
+	if !known {
+		n++
+	}
+	if standing == Counted {
+		w.findNewIDs(g.Provs(s))
+		n += len(w.newIDs) + int(s.prov.n) + w.openHashes(i)
+	}
+	if !w.room(n) {
+		return false
+	}
+	w.table.put(hash16(kindStep, g.Syms.Bytes(s.StepID), g.Syms.Bytes(s.Method), s.RequestHash[:]), 0)
+	if !known {
+		at = w.newStep(idHash)
+	}
+	w.seq++
+	info := &w.steps[at]
+	switch standing {
+	case Rejected:
+		info.Rejected = true
+	case Loser:
+		info.Accepted = true
+	default:
+		w.describe(info, s, standing)
+	}
+	if standing == Counted {
+		w.putNewIDs()
+		w.putOpen(i)
+	}
+	return true
+}
+
+func (w *remembering) newStep(h Hash16) uint32 {
+	at := uint32(len(w.steps))
+	w.steps = append(w.steps, StepInfo{Turn: -1})
+	w.table.put(h, at)
+	return at
+}
+
+// describe fills in what is remembered of an accepted step that won its id.
+func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
+	info.Accepted, info.Counted = true, standing == Counted
+	info.InDAG = w.InDAG && info.Counted
+	info.Hook, info.Seq, info.Turn = s.Hook, w.seq, w.Turn(s)
+	if standing != Counted || s.prov.n == 0 {
+		return
+	}
+	var counts [acs.OriginCount]uint32
+	info.ids = span{uint32(len(w.carried)), s.prov.n}
+	provs := w.g.Provs(s)
+	for i := range provs {
+		w.carried = append(w.carried, IDHash(w.g.Syms.Bytes(provs[i].ID)))
+		counts[provs[i].Origin]++
+	}
+	info.counts = span{uint32(len(w.counts)), uint32(len(counts))}
+	w.counts = append(w.counts, counts[:]...)
+}
+
+func (w *remembering) decision(i int32) bool {
+	g, o := w.g, w.Order
+	d := &g.Decisions[i]
+	idHash := hash16(kindStepID, g.Syms.Bytes(o.RequestID[i]))
+	at, known := w.table.get(idHash)
+	w.findNewIDs(g.DecisionProvs(d))
+	n := 1 + len(w.newIDs)
+	if !known {
+		n++
+	}
+	if !w.room(n) {
+		return false
+	}
+	if d.requestID != None {
+		w.table.put(hash16(kindDecision, g.Syms.Bytes(d.requestID), d.Hash[:]), 0)
+	} else {
+		w.table.put(hash16(kindErrorAnswer, []byte(g.errorIDText(d)), d.Hash[:]), 0)
+	}
+	if !known {
+		at = w.newStep(idHash)
+	}
+	w.steps[at].Decisions++
+	w.putNewIDs()
+	return true
+}
+
+func (g *Segment) errorIDText(d *Decision) string {
+	if d.jsonID == None {
+		return ""
+	}
+	return g.JSONIDText(d.jsonID)
+}
+
+// findNewIDs sets newIDs to the ids of objects that are not remembered yet.
+func (w *remembering) findNewIDs(provs []Prov) {
+	w.newIDs = w.newIDs[:0]
+	for i := range provs {
+		id := provs[i].ID
+		if w.stamps[id] == w.stamp {
+			continue
+		}
+		w.stamps[id] = w.stamp
+		if _, ok := w.table.get(IDHash(w.g.Syms.Bytes(id))); !ok {
+			w.newIDs = append(w.newIDs, id)
+		}
+	}
+}
+
+func (w *remembering) putNewIDs() {
+	for _, id := range w.newIDs {
+		w.table.put(IDHash(w.g.Syms.Bytes(id)), uint32(len(w.ids)))
+		w.ids = append(w.ids, w.IDOf(id))
+	}
+}
+
+// openHashes counts the further hashes of a counted step: a registered skill,
+// a started subagent, a call or request that is still without its result.
+func (w *remembering) openHashes(i int32) (n int) {
+	switch s := &w.g.Steps[i]; s.Hook {
+	case acs.HookSkillRegister:
+		n = 1
+	case acs.HookSubagentStart:
+		n = 1
+		if w.Size && w.OpenSubagent(i) {
+			n++
+		}
+	case acs.HookToolCallRequest:
+		if w.Size && w.OpenCall(i) {
+			n = 1
+		}
+	case acs.HookWrapped:
+		if w.Unanswered(i) {
+			n = 2
+		}
+		if w.Size && w.OpenCall(i) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *remembering) putOpen(i int32) {
+	s := &w.g.Steps[i]
+	more := w.g.More(s)
+	text := w.g.Syms.Bytes
+	switch s.Hook {
+	case acs.HookSkillRegister:
+		put(&w.skills, hash16(kindSkill, text(more.Skill), text(more.Digest)), struct{}{})
+	case acs.HookSubagentStart:
+		h := hash16(kindSubagent, text(more.Subagent))
+		put(&w.subagents, h, struct{}{})
+		if w.Size && w.OpenSubagent(i) {
+			put(&w.untoldSubagents, h, w.untoldSubagents[h]+1)
+		}
+	case acs.HookToolCallRequest, acs.HookWrapped:
+		if w.Size && w.OpenCall(i) {
+			put(&w.untoldCalls, hash16(kindStepID, text(s.StepID)), struct{}{})
+		}
+		if s.Hook == acs.HookWrapped && w.Unanswered(i) {
+			h := hash16(kindMCP, text(more.MCPMethod), text(more.InnerID))
+			put(&w.mcp, h, append(w.mcp[h], hash16(kindStepID, text(s.StepID))))
+		}
+	}
+}
+
+func put[V any](m *map[Hash16]V, h Hash16, v V) {
+	if *m == nil {
+		*m = make(map[Hash16]V)
+	}
+	(*m)[h] = v
+}
+
+// Settle takes what the records of a segment settle out of what size seals
+// left open: a result or a deny of a call, an answer of an MCP request, the
+// stop of a subagent.
+func (m *Memory) Settle(o *Order) {
+	g := o.Seg
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		if o.Standing[i] != Counted {
+			continue
+		}
+		more := g.More(s)
+		switch {
+		case s.Hook == acs.HookToolCallResult && s.RequestIDRef != None:
+			delete(m.untoldCalls, hash16(kindStepID, g.Syms.Bytes(s.RequestIDRef)))
+		case s.Hook == acs.HookSubagentStop:
+			delete(m.untoldSubagents, hash16(kindSubagent, g.Syms.Bytes(more.Subagent)))
+		case s.Hook == acs.HookWrapped && s.Answer && more.InnerID != None && len(m.mcp) > 0:
+			h := hash16(kindMCP, g.Syms.Bytes(more.MCPMethod), g.Syms.Bytes(more.InnerID))
+			if steps := m.mcp[h]; len(steps) > 0 {
+				delete(m.untoldCalls, steps[len(steps)-1])
+				delete(m.mcp, h)
+			}
+		}
+	}
+	for i := range g.Decisions {
+		if d := &g.Decisions[i]; string(g.Syms.Bytes(d.Decision)) == "deny" && d.RejectedKind == None && len(m.untoldCalls) > 0 {
+			delete(m.untoldCalls, hash16(kindStepID, g.Syms.Bytes(o.RequestID[i])))
+		}
+	}
+}
+
+// Untold returns the numbers of calls and subagents that size seals left open
+// and no seal has told, and forgets them.
+func (m *Memory) Untold() (calls, subagents int) {
+	if m == nil {
+		return 0, 0
+	}
+	calls = len(m.untoldCalls)
+	for _, n := range m.untoldSubagents {
+		subagents += n
+	}
+	m.untoldCalls, m.untoldSubagents = nil, nil
+	return calls, subagents
+}
+
+// rememberFacts keeps what is bounded by itself: boundaries seen, agents,
+// chain heads, and whether the last decision was an ask.
+func (m *Memory) rememberFacts(o *Order) {
+	g := o.Seg
+	for _, r := range o.Refs {
+		if !r.IsStep() {
+			d := &g.Decisions[r.Decision()]
+			if d.ChainHash != None {
+				m.Heads = append(m.Heads, g.Syms.String(d.ChainHash))
+			}
+			m.LastDecisionAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
+			continue
+		}
+		i := r.Step()
+		s := &g.Steps[i]
+		switch o.Standing[i] {
+		case Rejected:
+			continue
+		case Handshake:
+			m.Deterministic = m.Deterministic || string(g.Syms.Bytes(g.More(s).Producer)) == "deterministic"
+		case Counted:
+			m.SessionStart = m.SessionStart || s.Hook == acs.HookSessionStart
+			m.AgentTrigger = m.AgentTrigger || s.Hook == acs.HookAgentTrigger
+		}
+		if s.AgentID != None && len(m.Agents) < maxAgents && !m.HasAgent(g.Syms.Bytes(s.AgentID)) {
+			m.Agents = append(m.Agents, g.Syms.String(s.AgentID))
+		}
+	}
+	if n := len(m.Heads) - maxHeads; n > 0 {
+		m.Heads = append([]string(nil), m.Heads[n:]...)
+	}
+}
+
+// HasAgent reports whether an agent id was seen in a sealed segment.
+func (m *Memory) HasAgent(id []byte) bool {
+	if m == nil {
+		return false
+	}
+	for _, a := range m.Agents {
+		if a == string(id) {
+			return true
+		}
+	}
+	return false
+}
