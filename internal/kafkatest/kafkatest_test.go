@@ -64,7 +64,7 @@ func hop(t *testing.T, c *Cluster, from, to string, n int) []string {
 	group := c.Prefix + "hop"
 	opts := append([]kgo.Opt{
 		kgo.TransactionalID(c.Prefix + "hop-0"), kgo.ConsumerGroup(group), kgo.ConsumeTopics(c.Topic(from)),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(), kgo.BlockRebalanceOnPoll(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.BlockRebalanceOnPoll(),
 		kgo.DefaultProduceTopic(c.Topic(to)), kgo.FetchMaxWait(100 * time.Millisecond),
 	}, c.Opts...)
 	s, err := kgo.NewGroupTransactSession(opts...)
