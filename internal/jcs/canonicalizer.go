@@ -292,10 +292,11 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special finds the first byte from i on that ends a run of plain string
-// bytes: a quote, a backslash, a control character or a byte of a multi-byte
-// character. It looks at eight bytes at a time.
-func special(s []byte, i int) int {
+// EndOfPlain finds the first byte of s from i on that ends a run of plain
+// string bytes: a quote, a backslash, a control character or a byte of a
+// multi-byte character; len(s) where there is none. It looks at eight bytes at
+// a time.
+func EndOfPlain(s []byte, i int) int {
 	for i+8 <= len(s) {
 		x := binary.LittleEndian.Uint64(s[i:])
 		q := x ^ ones*'"'
@@ -324,7 +325,7 @@ func (c *Canonicalizer) string(i int) (next int, plain bool, err error) {
 	i++
 	plain = true
 	for {
-		i = special(src, i)
+		i = EndOfPlain(src, i)
 		if i >= len(src) {
 			return i, false, fail(ErrSyntax, i)
 		}
@@ -374,6 +375,57 @@ func (c *Canonicalizer) string(i int) (next int, plain bool, err error) {
 	}
 }
 
+// AppendUnescaped appends the string whose JSON text, without the quotes, is
+// s. ok is false where s holds a quote, a control character, invalid UTF-8, a
+// lone surrogate or no proper escape.
+func AppendUnescaped(dst, s []byte) (out []byte, ok bool) {
+	for i := 0; i < len(s); {
+		end := EndOfPlain(s, i)
+		dst = append(dst, s[i:end]...)
+		if i = end; i == len(s) {
+			break
+		}
+		if s[i] >= utf8.RuneSelf {
+			r, n := utf8.DecodeRune(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				return dst, false
+			}
+			dst = append(dst, s[i:i+n]...)
+			i += n
+			continue
+		}
+		if s[i] != '\\' || i+1 == len(s) {
+			return dst, false
+		}
+		n := 2
+		switch c := s[i+1]; c {
+		case '"', '\\', '/':
+			dst = append(dst, c)
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			r, size, err := unicodeEscape(s[i:])
+			if err != nil {
+				return dst, false
+			}
+			dst = utf8.AppendRune(dst, r)
+			n = size
+		default:
+			return dst, false
+		}
+		i += n
+	}
+	return dst, true
+}
+
 // unicodeEscape reads the \u escape, or the pair of them, at the beginning of s.
 func unicodeEscape(s []byte) (r rune, size int, err error) {
 	r, ok := hex4(s[2:])
@@ -416,12 +468,13 @@ func hex4(s []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// scanNumber returns the end of the number that begins at i. simple tells that
-// the text is its own canonical form: no exponent, at most 15 digits (those
-// survive a double), not below 1e-6, no trailing zero behind the point, no -0.
-func scanNumber(s []byte, i int) (end int, simple, ok bool) {
+// ScanNumber returns the end of the number that begins at i; ok is false where
+// there is none. simple tells that the text is its own canonical form: no
+// exponent, at most 15 digits (those survive a double), not below 1e-6, no
+// trailing zero behind the point, no -0.
+func ScanNumber(s []byte, i int) (end int, simple, ok bool) {
 	start := i
-	if s[i] == '-' {
+	if i < len(s) && s[i] == '-' {
 		i++
 	}
 	whole := i
@@ -464,7 +517,7 @@ func scanNumber(s []byte, i int) (end int, simple, ok bool) {
 }
 
 func (c *Canonicalizer) number(i int) (int, error) {
-	end, simple, ok := scanNumber(c.src, i)
+	end, simple, ok := ScanNumber(c.src, i)
 	if !ok {
 		return end, fail(ErrSyntax, end)
 	}

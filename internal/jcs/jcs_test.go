@@ -278,6 +278,10 @@ func FuzzCanonicalize(f *testing.F) {
 		got, err := Canonicalize(nil, src)
 		theirs, theirErr := webpki.Transform(src)
 		if err != nil {
+			// What is refused is refused for the reason that is told.
+			if errors.Is(err, ErrUTF8) && utf8.Valid(src) || errors.Is(err, ErrSyntax) && json.Valid(src) {
+				t.Fatalf("%q: %v", src, err)
+			}
 			return
 		}
 		if !json.Valid(src) {
