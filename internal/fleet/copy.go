@@ -1,0 +1,226 @@
+package fleet
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Transform makes another fleet out of a fleet: fresh ids and another time. It
+// works on the text of the envelopes, so broken ones stay as broken as they are.
+type Transform struct {
+	// Salt renames every UUID in key, headers and value: session ids, request
+	// ids, turn ids, subagents and all references to them get new ids that
+	// depend on the salt and the old id alone, so what belonged together still
+	// does. "" renames nothing. A UUID that is spelt with JSON escapes is not
+	// seen.
+	Salt string
+	// ShiftMs is added to the record's timestamp and to params.timestamp.
+	ShiftMs int64
+}
+
+// Apply returns the transformed record. The parts that do not change are shared
+// with r.
+func (t Transform) Apply(r *Record) Record {
+	out := *r
+	out.TimeMs += t.ShiftMs
+	if t.ShiftMs != 0 {
+		out.Value = shiftEventTimes(out.Value, t.ShiftMs)
+	}
+	if t.Salt == "" {
+		return out
+	}
+	out.Key = renameUUIDs(out.Key, t.Salt)
+	out.Value = renameUUIDs(out.Value, t.Salt)
+	for i := range out.Headers {
+		if v := renameUUIDs(out.Headers[i].Value, t.Salt); !bytes.Equal(v, out.Headers[i].Value) {
+			if &out.Headers[0] == &r.Headers[0] {
+				out.Headers = slices.Clone(r.Headers)
+			}
+			out.Headers[i].Value = v
+		}
+	}
+	return out
+}
+
+// uuidLen is the length of a UUID's text.
+const uuidLen = 36
+
+// renameUUIDs returns b with every UUID replaced, b itself when there is none.
+func renameUUIDs(b []byte, salt string) []byte {
+	var out []byte
+	from := 0
+	for at := 8; ; {
+		i := bytes.IndexByte(b[min(at, len(b)):], '-')
+		if i < 0 {
+			break
+		}
+		at += i
+		start := at - 8
+		if start < from || start+uuidLen > len(b) || !isUUID(b[start:start+uuidLen]) {
+			at++
+			continue
+		}
+		if out == nil {
+			out = make([]byte, 0, len(b))
+		}
+		out = append(out, b[from:start]...)
+		out = appendRenamed(out, b[start:start+uuidLen], salt)
+		from = start + uuidLen
+		at = from + 8
+	}
+	if out == nil {
+		return b
+	}
+	return append(out, b[from:]...)
+}
+
+func isUUID(b []byte) bool {
+	for i, c := range b {
+		switch i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// appendRenamed appends the UUID that stands for old under the salt. Ids that
+// differ in case only are different ids and stay so.
+func appendRenamed(dst, old []byte, salt string) []byte {
+	h := sha256.New()
+	_, _ = io.WriteString(h, salt)
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write(old)
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x80 // version 8: custom (RFC 9562 §5.8)
+	u[8] = u[8]&0x3f | 0x80
+	var text [32]byte
+	hex.Encode(text[:], u)
+	for i, n := range []int{8, 12, 16, 20, 32} {
+		if i > 0 {
+			dst = append(dst, '-')
+		}
+		from := 0
+		if i > 0 {
+			from = []int{8, 12, 16, 20, 32}[i-1]
+		}
+		dst = append(dst, text[from:n]...)
+	}
+	return dst
+}
+
+// shiftEventTimes moves params.timestamp of an envelope, or of each envelope of
+// a batch. Text that cannot be read is left as it is from there on.
+func shiftEventTimes(v []byte, ms int64) []byte {
+	if len(v) == 0 {
+		return v
+	}
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	var out []byte
+	from := 0
+	replace := func(start, end int, text []byte) {
+		out = append(append(out, v[from:start]...), text...)
+		from = end
+	}
+	envelope := func() error {
+		return members(dec, "params", func() error {
+			return members(dec, "timestamp", func() error {
+				raw, err := dec.ReadValue()
+				if err != nil {
+					return err
+				}
+				end := int(dec.InputOffset())
+				if moved, ok := shiftInstant(raw, ms); ok {
+					replace(end-len(raw), end, moved)
+				}
+				return nil
+			})
+		})
+	}
+	if dec.PeekKind() == '[' {
+		if _, err := dec.ReadToken(); err == nil {
+			for dec.PeekKind() != ']' {
+				if envelope() != nil {
+					break
+				}
+			}
+		}
+	} else {
+		_ = envelope() // what was read before the fault has moved; the rest stays
+	}
+	if out == nil {
+		return v
+	}
+	return append(out, v[from:]...)
+}
+
+// members reads one value; of an object it calls f at each member of that name
+// and skips the others.
+func members(dec *jsontext.Decoder, name string, f func() error) error {
+	if dec.PeekKind() != '{' {
+		return dec.SkipValue()
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if tok.Kind() == '"' && tok.String() == name {
+			err = f()
+		} else {
+			err = dec.SkipValue()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// shiftInstant moves an RFC 3339 instant in a JSON string; what is none stays.
+func shiftInstant(raw []byte, ms int64) ([]byte, bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return nil, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(raw[1:len(raw)-1]))
+	if err != nil {
+		return nil, false
+	}
+	t = t.Add(time.Duration(ms) * time.Millisecond).UTC()
+	return t.AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), true
+}
+
+// Span is the first and last timestamp of a fleet and its size.
+type Span struct {
+	Records         int64
+	FirstMs, LastMs int64
+}
+
+// Add takes a record in.
+func (s *Span) Add(r *Record) {
+	if s.Records == 0 || r.TimeMs < s.FirstMs {
+		s.FirstMs = r.TimeMs
+	}
+	if s.Records == 0 || r.TimeMs > s.LastMs {
+		s.LastMs = r.TimeMs
+	}
+	s.Records++
+}
