@@ -1,0 +1,465 @@
+package reference
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"provstream/internal/acs"
+	"provstream/internal/topics"
+)
+
+// partition is a simulation of a partition of prov.steps.
+type partition struct {
+	cfg       Config
+	runs      map[string]*run
+	clock     int64
+	ticked    bool
+	firstTick int64 // what stands for the clock before it; records before it are not overdue
+	seq       int64
+	out       []Emission
+}
+
+// run is one ACS session of one tenant.
+type run struct {
+	key, tenant, session string
+
+	past    *history
+	records []*record // of the open segment, in order of arrival, each once
+	open    bool      // has an open segment (after a size seal perhaps an empty one)
+	ended   bool      // session_end or late has sealed it: what follows is late
+	lastAt  int64     // at of its last record
+	endAt   int64     // at of the first sessionEnd since the last seal other than size
+	hasEnd  bool
+	forget  int64 // when it is forgotten, if it has no open segment
+
+	turns    map[string]*turnState
+	revision int // of the session summary
+
+	cached *analysis
+}
+
+// turnState is what closes a turn.
+type turnState struct {
+	open     bool
+	revision int
+	last     string // the last summary emitted, revision and closed_by aside
+	lastAt   int64  // at of its last step
+
+	// Since it was (re)opened.
+	since int64 // arrivals from here on
+	quick bool  // closed before, with a turnEnd that is not deferred
+	dueAt int64 // at of the record that reopened it
+}
+
+// Simulate applies a log and returns everything that is emitted, in order.
+func Simulate(cfg Config, log Log) []Emission {
+	p := &partition{cfg: cfg, runs: map[string]*run{}, firstTick: math.MinInt64}
+	for _, e := range log {
+		if e.Step == nil {
+			p.firstTick = e.Tick
+			break
+		}
+	}
+	for _, e := range log {
+		if e.Step == nil {
+			p.tick(e.Tick)
+		} else {
+			p.apply(e.Step)
+		}
+	}
+	return p.out
+}
+
+// at is max(recorded_at, clock); before the first tick that tick stands for
+// the clock.
+func (p *partition) at(recordedAt int64) int64 {
+	if p.ticked {
+		return max(recordedAt, p.clock)
+	}
+	return max(recordedAt, p.firstTick)
+}
+
+// now is the time of a seal that a record brings about: the clock, or the
+// record's recorded_at where that is later.
+func (p *partition) now(recordedAt int64) int64 {
+	if p.ticked {
+		return max(recordedAt, p.clock)
+	}
+	return recordedAt
+}
+
+func (r *run) analysis() *analysis {
+	if r.cached == nil {
+		r.cached = analyse(r.past, r.records, r.ended, false)
+	}
+	return r.cached
+}
+
+func (p *partition) apply(s *acs.Step) {
+	key := topics.RunKey(s.Tenant, s.Session)
+	r := p.runs[key]
+	if r == nil {
+		r = &run{key: key, tenant: s.Tenant, session: s.Session, past: newHistory(), turns: map[string]*turnState{}}
+		p.runs[key] = r
+	}
+	if r.copyOf(s) {
+		return
+	}
+	p.seq++
+	rec := &record{step: s, at: p.at(s.RecordedAt), seq: p.seq, weight: weight(s)}
+	r.records = append(r.records, rec)
+	r.cached = nil
+	if !r.open {
+		r.lastAt = rec.at
+	}
+	r.open = true
+	r.lastAt = max(r.lastAt, rec.at)
+	if s.Type == acs.TypeStep && s.Rejected == "" && acs.HookOf(s.Method) == acs.HookSessionEnd && !r.hasEnd {
+		r.hasEnd, r.endAt = true, rec.at
+	}
+	r.touch(rec)
+	p.actAtOnce(r, s.RecordedAt)
+	if r.weight() >= 2*p.cfg.MaxRunWeight {
+		p.seal(r, "size", p.now(s.RecordedAt), func(*record) bool { return true })
+	}
+	p.relieve(p.now(s.RecordedAt))
+}
+
+// copyOf drops a copy. Of the copies of an open segment the smallest stays.
+func (r *run) copyOf(s *acs.Step) bool {
+	key := copyKey(s)
+	if r.past.copies[key] {
+		return true
+	}
+	for _, rec := range r.records {
+		if copyKey(rec.step) != key {
+			continue
+		}
+		if compareArrival(s, rec.step) < 0 {
+			rec.step = s
+			r.cached = nil
+		}
+		return true
+	}
+	return false
+}
+
+// touch opens, or opens again, the turn that a record belongs to.
+func (r *run) touch(rec *record) {
+	id, step := r.turnOf(rec)
+	if id == "" {
+		return
+	}
+	s := r.turns[id]
+	if s == nil {
+		s = &turnState{open: true, since: rec.seq, lastAt: rec.at}
+		r.turns[id] = s
+	}
+	if step {
+		s.lastAt = max(s.lastAt, rec.at)
+	}
+	if s.open {
+		return
+	}
+	s.open, s.since, s.dueAt = true, rec.seq, rec.at
+	end := r.analysis().turns[id].end
+	s.quick = end != nil && end.Outcome != "deferred"
+}
+
+// turnOf is the turn of a step, or of the step that a decision answers.
+func (r *run) turnOf(rec *record) (id string, step bool) {
+	if rec.step.Type == acs.TypeStep {
+		it := &item{Step: rec.step, hook: acs.HookOf(rec.step.Method)}
+		return it.turn(), true
+	}
+	for _, it := range r.analysis().items {
+		if it.rec == rec && it.answers != nil {
+			return it.answers.turn(), false
+		}
+	}
+	return "", false
+}
+
+// timer is something that will happen.
+type timer struct {
+	due  int64
+	run  *run
+	turn string // "" for the run itself
+	what string // closed_by, sealed_by or "forget"
+}
+
+func (t timer) compare(u timer) int {
+	return cmp.Or(cmp.Compare(t.due, u.due), strings.Compare(t.run.key, u.run.key), strings.Compare(t.turn, u.turn))
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+// turnTimer says when an open turn closes and why.
+func (p *partition) turnTimer(r *run, id string, s *turnState) timer {
+	t := r.analysis().turns[id]
+	met, _ := t.met()
+	tm := timer{run: r, turn: id, what: "grace"}
+	if met {
+		tm.what = "complete"
+	}
+	if s.quick {
+		tm.due = s.dueAt + ms(p.cfg.CompleteGrace)
+		return tm
+	}
+	var end *item
+	for _, it := range t.steps {
+		if it.counted && it.hook == acs.HookTurnEnd && it.rec.seq >= s.since {
+			end = it
+		}
+	}
+	switch {
+	case end == nil:
+		tm.due, tm.what = s.lastAt+ms(p.cfg.TurnIdle), "idle"
+	case met:
+		tm.due = end.rec.at + ms(p.cfg.CompleteGrace)
+	default:
+		tm.due = end.rec.at + ms(p.cfg.Grace)
+	}
+	return tm
+}
+
+// runTimers of a run: why and when it would seal, or be forgotten.
+func (p *partition) runTimers(r *run) []timer {
+	if !r.open {
+		return []timer{{due: r.forget, run: r, what: "forget"}}
+	}
+	if r.ended {
+		return []timer{{due: r.lastAt + ms(p.cfg.LateGrace), run: r, what: "late"}}
+	}
+	var out []timer
+	if r.hasEnd {
+		out = append(out, timer{due: r.endAt + ms(p.cfg.SealGrace), run: r, what: "session_end"})
+	}
+	return append(out, timer{due: r.lastAt + ms(p.cfg.SessionIdle), run: r, what: "idle"})
+}
+
+func (p *partition) timersOf(r *run) []timer {
+	out := p.runTimers(r)
+	for id, s := range r.turns {
+		if s.open {
+			out = append(out, p.turnTimer(r, id, s))
+		}
+	}
+	return out
+}
+
+// grace of what a timer waits for; idle times and retentions are no graces.
+func (p *partition) grace(t timer) time.Duration {
+	switch t.what {
+	case "complete":
+		return p.cfg.CompleteGrace
+	case "grace":
+		if t.run.turns[t.turn].quick {
+			return p.cfg.CompleteGrace
+		}
+		return p.cfg.Grace
+	case "session_end":
+		return p.cfg.SealGrace
+	case "late":
+		return p.cfg.LateGrace
+	}
+	return time.Hour
+}
+
+// actAtOnce: a grace of 0 acts with the record that makes it true.
+func (p *partition) actAtOnce(r *run, recordedAt int64) {
+	if min(p.cfg.CompleteGrace, p.cfg.Grace, p.cfg.SealGrace, p.cfg.LateGrace) > 0 {
+		return
+	}
+	for r.open {
+		var ready []timer
+		for _, t := range p.timersOf(r) {
+			if p.grace(t) == 0 {
+				ready = append(ready, t)
+			}
+		}
+		if len(ready) == 0 {
+			return
+		}
+		p.fire(slices.MinFunc(ready, timer.compare), p.now(recordedAt))
+	}
+}
+
+func (p *partition) tick(t int64) {
+	p.clock = max(p.clock, t)
+	if !p.ticked {
+		p.clock = t
+	}
+	p.ticked = true
+	for {
+		var due []timer
+		for _, r := range p.runs {
+			for _, t := range p.timersOf(r) {
+				if t.due <= p.clock {
+					due = append(due, t)
+				}
+			}
+		}
+		if len(due) == 0 {
+			break
+		}
+		p.fire(slices.MinFunc(due, timer.compare), p.clock)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.runs)) {
+		r := p.runs[key]
+		old := func(rec *record) bool { return rec.step.RecordedAt <= p.clock }
+		if r.open && r.weight() >= p.cfg.MaxRunWeight && slices.ContainsFunc(r.records, old) {
+			p.seal(r, "size", p.clock, old)
+		}
+	}
+	p.relieve(p.clock)
+}
+
+func (p *partition) fire(t timer, now int64) {
+	switch {
+	case t.turn != "":
+		p.closeTurn(t.run, t.turn, t.what)
+	case t.what == "forget":
+		delete(p.runs, t.run.key)
+	default:
+		p.seal(t.run, t.what, now, func(*record) bool { return true })
+	}
+}
+
+// relieve seals, under pressure, the run that has been silent for longest.
+func (p *partition) relieve(now int64) {
+	for {
+		held := 0
+		var silent *run
+		for _, r := range p.runs {
+			held += len(r.records)
+			if len(r.records) > 0 && (silent == nil || cmp.Or(cmp.Compare(r.lastAt, silent.lastAt), strings.Compare(r.key, silent.key)) < 0) {
+				silent = r
+			}
+		}
+		if held <= p.cfg.MaxOpenSteps {
+			return
+		}
+		p.seal(silent, "pressure", now, func(*record) bool { return true })
+	}
+}
+
+// closeTurn closes an open turn outside of a seal.
+func (p *partition) closeTurn(r *run, id, by string) {
+	r.turns[id].open = false
+	p.emitTurn(r, id, by)
+	p.emitSession(r, "")
+}
+
+// emitTurn emits the next revision of a turn if it tells anything new.
+func (p *partition) emitTurn(r *run, id, by string) {
+	a := r.analysis()
+	s := r.turns[id]
+	o, ended := r.turnSummary(a, a.turns[id])
+	if text := string(canonical(o)); text == s.last {
+		return
+	} else {
+		s.last = text
+	}
+	s.revision++
+	o["revision"], o["closed_by"] = s.revision, by
+	p.out = append(p.out, Emission{Kind: Turn, Key: r.key, Value: canonical(o), ID: turnEventID(r.key, id, s.revision), Time: ended})
+}
+
+func (p *partition) emitSession(r *run, sealedBy string) {
+	o, ended := r.sessionSummary(r.analysis())
+	r.revision++
+	o["revision"], o["final"] = r.revision, sealedBy != ""
+	set(o, "sealed_by", sealedBy)
+	p.out = append(p.out, Emission{Kind: Session, Key: r.key, Value: canonical(o), ID: turnEventID(r.key, "session", r.revision), Time: ended})
+}
+
+// seal ends the open segment with the records that belong; the others open
+// the next one.
+func (p *partition) seal(r *run, by string, now int64, belongs func(*record) bool) {
+	var sealed, rest []*record
+	for _, rec := range r.records {
+		if belongs(rec) {
+			sealed = append(sealed, rec)
+		} else {
+			rest = append(rest, rec)
+		}
+	}
+	size := by == "size"
+	a := analyse(r.past, sealed, r.ended, !size)
+	d := a.build(r.tenant, r.session, now)
+	r.past.seal(a, d, !size, p.cfg.MaxRunIDs)
+	r.records, r.cached = rest, nil
+	r.ended = r.ended || by == "session_end" || by == "late"
+
+	for _, id := range slices.Sorted(maps.Keys(r.turns)) {
+		s := r.turns[id]
+		if s.open && size {
+			continue
+		}
+		s.open = false
+		p.emitTurn(r, id, closedBy(r.analysis().turns[id]))
+	}
+	if d != nil {
+		p.out = append(p.out, Emission{Kind: Run, Key: r.key, Value: d.value, ID: r.tenant + "/" + d.id, Time: now})
+	}
+	if size {
+		return
+	}
+	p.emitSession(r, by)
+	r.open, r.hasEnd = false, false
+	r.forget = now + ms(p.cfg.IdleRetention)
+	if r.ended {
+		r.forget = now + ms(p.cfg.LateRetention)
+	}
+}
+
+// closedBy is how a seal names the closing of a turn.
+func closedBy(t *turn) string {
+	if met, _ := t.met(); met {
+		return "complete"
+	}
+	if t.end != nil {
+		return "grace"
+	}
+	return "session"
+}
+
+// weight of the open segment (rules §4).
+func (r *run) weight() int64 {
+	var sum int64
+	for _, rec := range r.records {
+		sum += rec.weight
+	}
+	return sum
+}
+
+func weight(s *acs.Step) int64 {
+	w := int64(800)
+	text := func(v string) { w += 100 + int64(len(canonical(v))) }
+	for _, v := range []string{s.Method, s.EffectiveTurnID(), s.AgentID, s.UserID, s.Tool, s.Tool, s.Capability,
+		s.SkillID, s.SubagentSessionID, s.SignatureKeyID} {
+		if v != "" {
+			text(v)
+		}
+	}
+	for _, o := range s.Provenance {
+		text(o.ID)
+		if o.SourceID != "" {
+			text(o.SourceID)
+		}
+		for _, q := range o.DerivedFrom {
+			text(q)
+		}
+	}
+	for _, list := range [][]string{s.EntriesToCompact, s.EntriesCompacted, s.Cited, s.ReasonCodes} {
+		for _, v := range list {
+			text(v)
+		}
+	}
+	return w
+}
