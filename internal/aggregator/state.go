@@ -1,0 +1,146 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"provstream/internal/kafka"
+	"provstream/internal/topics"
+	"provstream/internal/window"
+)
+
+// metaKey is the key of a partition's one record in prov.aggregator.state.
+const metaKey = "meta"
+
+// meta is its value. Every transaction that reads records of prov.steps/p writes
+// it to prov.aggregator.state/p, in the transaction: it and the committed offset
+// cannot disagree unless one of them was reset by hand.
+type meta struct {
+	// Next is the offset that the transaction commits.
+	Next int64 `json:"next"`
+	// Low is the offset from which prov.steps/p must be read to build the state
+	// at Next again, beginning with Clock, the clock before that record; null
+	// before the first tick.
+	Low   int64  `json:"low"`
+	Clock *int64 `json:"clock"`
+	// Partitions is the count that run keys were placed with.
+	Partitions int32 `json:"partitions"`
+	// Window is the configuration that the records below Next were taken with.
+	Window window.Config `json:"window"`
+}
+
+func (t *task) writeState(next int64, out *kafka.Out) error {
+	m := meta{Next: next, Partitions: t.s.cluster.Partitions, Window: t.s.cfg.Window}
+	low, clock, known := t.window.Low(next)
+	m.Low = low
+	if known {
+		m.Clock = &clock
+	}
+	value, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	r := t.slab.Record()
+	r.Topic, r.Partition = t.s.cfg.Topic(topics.AggregatorState), t.partition
+	r.Key, r.Value = []byte(metaKey), value
+	out.Produce(r)
+	return nil
+}
+
+// open builds a partition's state from the logs. The same code runs at the
+// start, when a partition arrives, and after an aborted transaction:
+//
+//  1. The committed offset was read as stable, so no transaction that carries
+//     this partition's offsets is undecided.
+//  2. The state topic is read up to its present high watermark under
+//     read_committed, which waits for the last stable offset: a transaction's
+//     markers reach partitions independently, and the state that belongs to
+//     the committed offset may still lack its marker.
+//  3. prov.steps is read from low to next into an empty machine with outputs
+//     off.
+func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) {
+	stored, err := s.readState(ctx, in.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if stored == nil && in.Committed < 0 {
+		return s.newTask(in.Partition, window.NewPartition(s.cfg.Window)), nil
+	}
+	if err := s.checkState(in, stored); err != nil {
+		return nil, kafka.Fatal(err)
+	}
+	w := window.NewPartition(stored.Window)
+	if stored.Clock != nil {
+		w.RestoreClock(*stored.Clock)
+	}
+	t := s.newTask(in.Partition, w)
+	records := 0
+	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+		records += len(recs)
+		s.metrics.restored.Add(float64(len(recs)))
+		t.feed(recs, func(window.Emission) {})
+		return nil
+	})
+	if err != nil {
+		t.Close()
+		if errors.Is(err, kafka.ErrOffsetOutOfRange) {
+			err = kafka.Fatal(fmt.Errorf("%w: open runs of partition %d began at offset %d, which %s no longer holds; "+
+				"restore the topic, or start a new deployment under another --prefix and raise the retention", err, in.Partition, stored.Low, in.Topic))
+		}
+		return nil, err
+	}
+	t.publish(true)
+	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", records, "low", stored.Low, "next", stored.Next)
+	return t, nil
+}
+
+// readState returns a partition's last committed state record, nil without one.
+func (s *service) readState(ctx context.Context, partition int32) (*meta, error) {
+	topic := s.cfg.Topic(topics.AggregatorState)
+	bounds, err := s.cluster.Bounds(ctx, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	var last *kgo.Record
+	err = s.cluster.Read(ctx, topic, partition, bounds.Start, bounds.End, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+		for _, r := range recs {
+			if string(r.Key) == metaKey {
+				last = r
+			}
+		}
+		return nil
+	})
+	if err != nil || last == nil {
+		return nil, err
+	}
+	m := &meta{Window: window.DefaultConfig()}
+	if err := json.Unmarshal(last.Value, m); err != nil {
+		return nil, kafka.Fatal(fmt.Errorf("state record %s/%d@%d: %w", topic, partition, last.Offset, err))
+	}
+	return m, nil
+}
+
+// checkState refuses state that does not belong to the committed offset.
+func (s *service) checkState(in kafka.Input, m *meta) error {
+	state := s.cfg.Topic(topics.AggregatorState)
+	const cure = "put back what was reset, or start a new deployment under another --prefix; to go on would lose or repeat evidence"
+	switch {
+	case m == nil:
+		return fmt.Errorf("%s/%d has no state, but group %s has committed offset %d of %s/%d: the state topic was emptied or created again; %s",
+			state, in.Partition, s.cfg.Group, in.Committed, in.Topic, in.Partition, cure)
+	case in.Committed < 0:
+		return fmt.Errorf("group %s has no committed offset of %s/%d, but %s/%d has state up to %d: the group was deleted or its offsets expired; %s",
+			s.cfg.Group, in.Topic, in.Partition, state, in.Partition, m.Next, cure)
+	case m.Next != in.Committed:
+		return fmt.Errorf("group %s has committed offset %d of %s/%d, but its state in %s/%d ends at %d: the group's offsets were reset, or the state topic lost its end; %s",
+			s.cfg.Group, in.Committed, in.Topic, in.Partition, state, in.Partition, m.Next, cure)
+	case m.Partitions != s.cluster.Partitions:
+		return fmt.Errorf("the state in %s/%d was made with %d partitions, the topics have %d now: runs would be torn; "+
+			"to change the count create a deployment under a new --prefix, drain this one and switch", state, in.Partition, m.Partitions, s.cluster.Partitions)
+	}
+	return nil
+}

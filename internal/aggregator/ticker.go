@@ -1,0 +1,164 @@
+package aggregator
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"provstream/internal/codec"
+	"provstream/internal/kafka"
+	"provstream/internal/topics"
+)
+
+const (
+	// tickInterval is the shortest time between two ticks of a partition.
+	tickInterval = 100 * time.Millisecond
+	// freshInterval is the longest time between two ticks of a partition while
+	// records come: graces start from a clock that is at most so old.
+	freshInterval = time.Second
+)
+
+// ticker appends ticks to the partitions that this instance owns, with a plain
+// idempotent producer of its own: a tick is a fact about the hook topics, true
+// whatever becomes of the transaction that is open, and one more of them does
+// no harm. A lost tick is replaced by a later one.
+//
+// The tasks tell what their machines wait for; the ticker's goroutine looks
+// every tickInterval, and observes the hook topics only when a tick would serve.
+type ticker struct {
+	s        *service
+	hooks    kafka.HookClock
+	producer *kgo.Client
+	topic    string
+
+	mu         sync.Mutex
+	partitions map[int32]*partitionClock
+}
+
+// partitionClock is what the ticker knows of a partition; ticker.mu guards it.
+type partitionClock struct {
+	clock    int64 // of the machine
+	known    bool
+	due      int64 // earliest timer
+	timer    bool
+	fresh    bool // records came since the last tick
+	sent     int64
+	hasSent  bool
+	lastSent time.Time
+}
+
+// startTicker starts the goroutine; it ends with ctx, which the loop's life
+// cancels and waits for through done.
+func (s *service) startTicker(ctx context.Context) error {
+	producer, err := kafka.NewProducer(s.cfg.Config)
+	if err != nil {
+		return err
+	}
+	s.ticker = &ticker{
+		s: s, producer: producer, topic: s.cfg.Topic(topics.Steps), partitions: make(map[int32]*partitionClock),
+		hooks: kafka.HookClock{Cluster: s.cluster, IngestGroup: s.cfg.IngestGroup, Tolerance: s.cfg.ClockTolerance},
+	}
+	go s.ticker.run(ctx)
+	return nil
+}
+
+func (t *ticker) add(partition int32) *partitionClock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := &partitionClock{}
+	t.partitions[partition] = c
+	return c
+}
+
+// remove forgets a task's partition, unless a newer task has it.
+func (t *ticker) remove(partition int32, c *partitionClock) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.partitions[partition] == c {
+		delete(t.partitions, partition)
+		t.s.metrics.forget(partition)
+	}
+}
+
+func (t *ticker) update(c *partitionClock, clock int64, known bool, due int64, timer, steps bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.clock, c.known, c.due, c.timer = clock, known, due, timer
+	c.fresh = c.fresh || steps
+}
+
+func (t *ticker) run(ctx context.Context) {
+	defer t.producer.Close()
+	every := time.NewTicker(tickInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if !t.wanted(time.Now()) {
+			continue
+		}
+		o, err := t.hooks.Observe(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				t.s.metrics.observeErrors.Inc()
+				t.s.cfg.Logger.Warn("no tick: the hook topics could not be observed", "error", err)
+			}
+			continue
+		}
+		t.s.metrics.observed(o)
+		if o.OK {
+			t.send(ctx, time.Now(), o.T)
+		}
+	}
+}
+
+// wanted tells whether any partition could use a tick now.
+func (t *ticker) wanted(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	best := now.Add(-t.s.cfg.ClockTolerance).UnixMilli() // no tick is later than this
+	for _, c := range t.partitions {
+		if c.wants(now, best) {
+			return true
+		}
+	}
+	return false
+}
+
+// wants tells whether tick at would serve: it makes a timer due, or it keeps
+// the clock fresh. A tick that was sent and not yet processed is given a while.
+func (c *partitionClock) wants(now time.Time, at int64) bool {
+	if c.hasSent && at <= c.sent || c.known && at <= c.clock {
+		return false
+	}
+	underway := c.hasSent && (!c.known || c.clock < c.sent) && now.Sub(c.lastSent) < freshInterval
+	if c.timer && c.due <= at && !(underway && c.due <= c.sent) {
+		return true
+	}
+	return c.fresh && !underway && (!c.known || now.Sub(c.lastSent) >= freshInterval)
+}
+
+func (t *ticker) send(ctx context.Context, now time.Time, at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	value := codec.AppendTick(nil, at)
+	for p, c := range t.partitions {
+		if !c.wants(now, at) {
+			continue
+		}
+		c.sent, c.hasSent, c.lastSent, c.fresh = at, true, now, false
+		t.producer.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: value}, func(_ *kgo.Record, err error) {
+			if err != nil && ctx.Err() == nil {
+				t.s.metrics.tickErrors.Inc()
+				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", err)
+				return
+			}
+			t.s.metrics.ticks.Inc()
+		})
+	}
+}

@@ -1,0 +1,190 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"provstream/internal/codec"
+	"provstream/internal/jcs"
+	"provstream/internal/kafka"
+	"provstream/internal/topics"
+)
+
+// task reads one hook partition.
+type task struct {
+	s          *service
+	topic      string
+	partition  int32
+	partitions int32 // of prov.steps and the others
+
+	// next is the offset up to which coverage has been told; what the partition
+	// lost is told as a gap.
+	next int64
+	// recordedAt is the largest recorded_at so far; known after the first
+	// record that is no marker.
+	recordedAt int64
+	known      bool
+
+	batch batch
+	slab  kafka.Slab
+	rec   codec.Record
+	out   *kafka.Out
+	emit  func(runKey, value []byte)
+
+	stepsTopic, deadLetterTopic, coverageTopic string
+	counters                                   *topicCounters
+}
+
+// batch is what one transaction has read of the partition so far.
+type batch struct {
+	open                                           bool
+	records, steps, rejected, deadLetters, dropped int64
+	hashes                                         hash.Hash
+}
+
+func (s *service) open(c *kafka.Cluster, in kafka.Input) (kafka.Task, error) {
+	t := &task{
+		s: s, topic: in.Topic, partition: in.Partition, partitions: c.Partitions, next: max(0, in.Committed),
+		stepsTopic: s.cfg.Topic(topics.Steps), deadLetterTopic: s.cfg.Topic(topics.DeadLetter), coverageTopic: s.cfg.Topic(topics.Coverage),
+		counters: s.metrics.topic(in.Topic),
+	}
+	t.recordedAt, t.known = kafka.ParseRecordedAtMetadata(in.Metadata)
+	t.batch.hashes = sha256.New()
+	t.emit = func(runKey, value []byte) {
+		r := t.slab.Record()
+		r.Topic = t.stepsTopic
+		r.Partition = topics.Partition(runKey, t.partitions)
+		r.Key, r.Value = t.slab.Bytes(runKey), t.slab.Bytes(value)
+		t.out.Produce(r)
+	}
+	return t, nil
+}
+
+// Process implements [kafka.Task].
+func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
+	reader := <-t.s.readers
+	defer func() { t.s.readers <- reader }()
+	t.out, t.batch.open = out, true
+	if first := records[0].Offset; first < t.next {
+		// The topic was truncated, or deleted and created again: its offsets
+		// begin anew. What was read of the old one stands.
+		t.s.cfg.Logger.Warn("the offsets of a hook partition went back", "topic", t.topic, "partition", t.partition, "expected", t.next, "found", first)
+		t.s.metrics.resets.Inc()
+		t.next = first
+	}
+	for _, r := range records {
+		if r.Attrs.IsControl() {
+			continue
+		}
+		now := nowMs()
+		t.read(reader, r, now)
+		if at := min(r.Timestamp.UnixMilli(), now); !t.known || at > t.recordedAt {
+			t.recordedAt, t.known = at, true
+		}
+	}
+	return nil
+}
+
+func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
+	rec := &t.rec
+	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = r.Topic, r.Partition, r.Offset, r.Timestamp.UnixMilli()
+	rec.Key, rec.Value = r.Key, r.Value
+	rec.Headers = rec.Headers[:0]
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, codec.Header{Key: h.Key, Value: h.Value})
+	}
+	res := reader.Read(rec, now, t.emit)
+	b := &t.batch
+	b.records++
+	b.steps += int64(res.Steps)
+	b.rejected += int64(res.Rejected)
+	b.dropped += int64(res.Dropped)
+	b.hashes.Write(res.RawHash[:])
+	c := t.counters
+	c.records.Inc()
+	c.bytes.Add(float64(len(r.Value)))
+	c.steps.Add(float64(res.Steps))
+	c.dropped.Add(float64(res.Dropped))
+	if res.DeadLetter != nil {
+		b.deadLetters++
+		t.s.metrics.deadLetters.WithLabelValues(t.topic, res.DeadLetter.Kind).Inc()
+		t.out.Produce(t.deadLetter(r, res.DeadLetter))
+	}
+}
+
+// Gap implements [kafka.Task]: offsets that are gone before they were read are
+// part of the evidence.
+func (t *task) Gap(from, to int64, out *kafka.Out) error {
+	t.out = out
+	t.s.cfg.Logger.Error("records were lost before ingest read them", "topic", t.topic, "partition", t.partition, "from", from, "to", to)
+	t.s.metrics.gaps.WithLabelValues(t.topic).Add(float64(to - from))
+	t.coverage(appendGap(nil, t.topic, t.partition, from, to))
+	t.next = to
+	return nil
+}
+
+// Flush implements [kafka.Task]: the coverage of this transaction.
+func (t *task) Flush(next int64, out *kafka.Out) error {
+	if !t.batch.open {
+		return nil
+	}
+	t.out = out
+	t.coverage(t.batch.append(nil, t.topic, t.partition, t.next, next))
+	h := t.batch.hashes
+	h.Reset()
+	t.batch = batch{hashes: h}
+	t.next = next
+	return nil
+}
+
+// Metadata implements [kafka.Task].
+func (t *task) Metadata() string {
+	if !t.known {
+		return ""
+	}
+	return kafka.RecordedAtMetadata(t.recordedAt)
+}
+
+// Close implements [kafka.Task].
+func (t *task) Close() {}
+
+// coverage writes a record of prov.coverage, placed by its key as a step is.
+func (t *task) coverage(value []byte) {
+	key := t.topic + "/" + strconv.Itoa(int(t.partition))
+	r := t.slab.Record()
+	r.Topic, r.Partition = t.coverageTopic, topics.Partition([]byte(key), t.partitions)
+	r.Key, r.Value = []byte(key), value
+	t.out.Produce(r)
+}
+
+// append appends the JCS text of the coverage record; members stand in the
+// order of RFC 8785.
+func (b *batch) append(dst []byte, topic string, partition int32, from, to int64) []byte {
+	dst = appendInt(append(dst, `{"dead_letters":`...), b.deadLetters)
+	dst = appendInt(append(dst, `,"dropped":`...), b.dropped)
+	dst = appendInt(append(dst, `,"from":`...), from)
+	dst = appendInt(append(dst, `,"partition":`...), int64(partition))
+	dst = appendInt(append(dst, `,"records":`...), b.records)
+	dst = appendInt(append(dst, `,"rejected":`...), b.rejected)
+	dst = appendInt(append(dst, `,"steps":`...), b.steps)
+	dst = appendInt(append(dst, `,"to":`...), to)
+	dst = jcs.AppendString(append(dst, `,"topic":`...), topic)
+	dst = append(dst, `,"values_hash":"`...)
+	dst = hex.AppendEncode(dst, b.hashes.Sum(nil))
+	return append(dst, `"}`...)
+}
+
+// appendGap appends the JCS text of a gap record.
+func appendGap(dst []byte, topic string, partition int32, from, to int64) []byte {
+	dst = appendInt(append(dst, `{"from":`...), from)
+	dst = appendInt(append(dst, `,"gap":true,"partition":`...), int64(partition))
+	dst = appendInt(append(dst, `,"to":`...), to)
+	dst = jcs.AppendString(append(dst, `,"topic":`...), topic)
+	return append(dst, '}')
+}
+
+func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }

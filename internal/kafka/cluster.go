@@ -1,0 +1,178 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"provstream/internal/topics"
+)
+
+// Fatal marks an error that coming back does not cure: configuration, lost or
+// foreign state, a bug. [Supervise] returns it.
+func Fatal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fatalError{err}
+}
+
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+func (e *fatalError) Unwrap() error { return e.err }
+
+// IsFatal tells whether err, or one that it wraps, was marked by [Fatal].
+func IsFatal(err error) bool {
+	var f *fatalError
+	return errors.As(err, &f)
+}
+
+// Cluster is a plain connection for requests that are not part of the loop:
+// metadata, offsets, raw reads. It is safe for concurrent use.
+type Cluster struct {
+	Client *kgo.Client
+	Admin  *kadm.Client
+	Prefix string
+	// ID is the cluster id that the brokers tell, for ce_source.
+	ID string
+	// Partitions is the common count of the partitioned prov.* topics.
+	Partitions int32
+}
+
+// Open connects and checks what every service needs: that the topics of the
+// table exist with one partition count, and that the brokers have transactions
+// of version 2 (KIP-890).
+func Open(ctx context.Context, f Flags, opts ...kgo.Opt) (*Cluster, error) {
+	cl, err := f.Client(opts...)
+	if err != nil {
+		return nil, Fatal(err)
+	}
+	c := &Cluster{Client: cl, Admin: kadm.NewClient(cl), Prefix: f.Prefix}
+	if err := c.check(ctx); err != nil {
+		cl.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the connection.
+func (c *Cluster) Close() { c.Client.Close() }
+
+func (c *Cluster) check(ctx context.Context) error {
+	var names []string
+	for _, t := range topics.All() {
+		names = append(names, c.Prefix+t.Name)
+	}
+	md, err := c.Admin.Metadata(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("ask the brokers for the topics: %w", err)
+	}
+	c.ID = md.Cluster
+	create := "provctl topics create"
+	if c.Prefix != "" {
+		create += " --prefix " + c.Prefix
+	}
+	var missing, counts []string
+	for _, t := range topics.All() {
+		d, ok := md.Topics[c.Prefix+t.Name]
+		switch n := int32(len(d.Partitions)); {
+		case !ok || errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+			missing = append(missing, c.Prefix+t.Name)
+		case d.Err != nil:
+			return fmt.Errorf("topic %s: %w", c.Prefix+t.Name, d.Err)
+		case t.Partitioned:
+			counts = append(counts, fmt.Sprintf("%s %d", c.Prefix+t.Name, n))
+			if c.Partitions == 0 {
+				c.Partitions = n
+			}
+			if n != c.Partitions {
+				c.Partitions = -1
+			}
+		}
+	}
+	if len(missing) != 0 {
+		return Fatal(fmt.Errorf("missing topics: %s; run `%s`", strings.Join(missing, ", "), create))
+	}
+	if c.Partitions < 0 {
+		return Fatal(fmt.Errorf("the partition counts differ (%s): partition p of one feeds partition p of the next, so they must be equal; "+
+			"create a deployment under a new --prefix with `provctl topics create`, drain this one and switch", strings.Join(counts, ", ")))
+	}
+	return c.features(ctx)
+}
+
+// features demands transaction.version 2 where the brokers tell about it: a
+// broker that lists no finalized features at all (kfake) is believed. Without
+// it an old transaction's late write can land in the next one (KIP-890).
+func (c *Cluster) features(ctx context.Context) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "provstream", "1"
+	resp, err := req.RequestWith(ctx, c.Client)
+	if err != nil {
+		return fmt.Errorf("ask the brokers for their features: %w", err)
+	}
+	if len(resp.FinalizedFeatures) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(resp.FinalizedFeatures, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool { return f.Name == "transaction.version" })
+	if i >= 0 && resp.FinalizedFeatures[i].MaxVersionLevel >= 2 {
+		return nil
+	}
+	return Fatal(errors.New("the brokers' feature transaction.version is below 2: exactly-once needs KIP-890 (Apache Kafka 4.0 or later); " +
+		"run `kafka-features.sh upgrade --feature transaction.version=2`"))
+}
+
+// Committed are a group's committed offsets and their metadata, read as
+// stable: an open transaction that carries offsets is waited for.
+func (c *Cluster) Committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
+	offsets, err := c.Admin.FetchOffsets(kadm.RequireStable(ctx), group)
+	if err != nil {
+		return nil, fmt.Errorf("committed offsets of %s: %w", group, err)
+	}
+	return offsets, nil
+}
+
+// HookTopics are the names of the existing hook topics and of the decisions
+// topic.
+func (c *Cluster) HookTopics(ctx context.Context) ([]string, error) {
+	all, err := c.Admin.ListTopics(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	var names []string
+	for name, d := range all {
+		if d.Err == nil && IsHookTopic(c.Prefix, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// IsHookTopic tells whether ingest reads the topic.
+func IsHookTopic(prefix, topic string) bool {
+	base, ok := strings.CutPrefix(topic, prefix)
+	if !ok {
+		return false
+	}
+	hook, ok := strings.CutPrefix(base, topics.HookPrefix)
+	return base == topics.Decisions || ok && hook != ""
+}
+
+// NewProducer is a plain idempotent producer for the prov.* topics; every
+// record names its partition.
+func NewProducer(cfg Config) (*kgo.Client, error) {
+	cfg = cfg.WithDefaults()
+	cl, err := cfg.Client(append(producerOptions(cfg.Prefix), kgo.WithLogger(NewLogger(cfg.Logger)), kgo.ProducerLinger(0))...)
+	if err != nil {
+		return nil, Fatal(err)
+	}
+	return cl, nil
+}

@@ -1,0 +1,49 @@
+package kafka
+
+import (
+	"sync"
+	"time"
+)
+
+// Health is what a service tells about itself: the metrics listener reads it
+// for /healthz, /ready and /status. The zero value is a service that has not
+// started. A nil Health takes what it is told and keeps nothing.
+type Health struct {
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is a moment of a service.
+type Status struct {
+	Running     bool      // a loop is alive
+	Stopping    bool      // a graceful stop has begun
+	Open        int       // partitions with an open task
+	Opening     int       // partitions whose task is opening (restoring)
+	Commits     int64     // transactions
+	Aborts      int64     // transactions, failed ones included
+	LastCommit  time.Time // of a transaction
+	LastError   string    // that ended a loop
+	LastErrorAt time.Time
+}
+
+// Ready tells whether the service does its work now.
+func (s Status) Ready() bool { return s.Running && !s.Stopping && s.Opening == 0 }
+
+// Status returns the present state.
+func (h *Health) Status() Status {
+	if h == nil {
+		return Status{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status
+}
+
+func (h *Health) update(f func(*Status)) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(&h.status)
+}

@@ -1,0 +1,480 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"provstream/internal/topics"
+)
+
+// LoopSpec says what a service consumes and how.
+type LoopSpec struct {
+	// Topics are names, without prefix; with Regex they are regular
+	// expressions over the name without prefix.
+	Topics []string
+	Regex  bool
+	// KeepControlRecords hands the markers of transactional producers to the
+	// tasks, so that committed offsets reach the end of the partition.
+	KeepControlRecords bool
+	// Resets lets the consumption of a partition start over or behind a hole;
+	// without it the loop stops for good, because what is skipped is missing
+	// from its state.
+	Resets bool
+	// OnTransaction is told of every end of a transaction.
+	OnTransaction func(TransactionEnd)
+	// OnTasks is told when tasks opened, are opening, or went.
+	OnTasks func(open, opening int)
+}
+
+// TransactionEnd describes a transaction that ended.
+type TransactionEnd struct {
+	Committed bool
+	Err       error
+	Records   int           // of the input
+	Produced  int64         // records
+	Bytes     int64         // of their keys and values
+	Duration  time.Duration // from its first record
+	End       time.Duration // of it, flush and commit
+}
+
+// Bounds of one transaction beside its time: what a restart repeats at most.
+const (
+	maxTransactionRecords = 50_000
+	maxTransactionBytes   = 64 << 20
+	maxPollRecords        = 10_000
+
+	transactionTimeout = 10 * time.Second
+	heartbeatInterval  = 3 * time.Second
+	metadataAge        = 10 * time.Second
+	idlePoll           = 250 * time.Millisecond
+	endTimeout         = 30 * time.Second
+)
+
+// tp is a topic partition.
+type tp struct {
+	topic     string
+	partition int32
+}
+
+// Loop is one life of a service: a client, its share of the partitions, and a
+// task for each. Run it once; [Supervise] makes the next one after a fault.
+//
+// The goroutine of Run owns everything here but what mu guards.
+type Loop struct {
+	cfg     Config
+	spec    LoopSpec
+	cluster *Cluster
+	open    OpenTask
+	log     *slog.Logger
+	session session
+	// life ends with Run: lookups and tasks hang on it.
+	life context.Context
+	kill context.CancelFunc
+
+	mu     sync.Mutex
+	events []groupEvent // from the client's callbacks, in order
+	// how many tasks are open, and are opening
+	opened, opening int
+
+	failed  chan error // first failure of a worker
+	workers map[tp]*worker
+
+	// The transaction that is open, if out is not nil.
+	out     *Out
+	began   time.Time
+	records int
+	bytes   int
+	jobs    sync.WaitGroup // jobs that workers have not finished
+}
+
+// groupEvent is a change of the assignment.
+type groupEvent struct {
+	lost       bool
+	partitions map[string][]int32
+}
+
+// NewLoop connects a client. cluster is used for lookups and must outlive the
+// loop.
+func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) (*Loop, error) {
+	cfg = cfg.WithDefaults()
+	l := &Loop{
+		cfg: cfg, spec: spec, cluster: cluster, open: open, log: cfg.Logger,
+		failed: make(chan error, 1), workers: make(map[tp]*worker),
+	}
+	l.life, l.kill = context.WithCancel(context.Background())
+	base, err := cfg.options()
+	if err != nil {
+		return nil, Fatal(err)
+	}
+	if l.session, err = newSession(cfg.NoTransactions, append(base, l.options()...)); err != nil {
+		return nil, Fatal(fmt.Errorf("kafka client: %w", err))
+	}
+	return l, nil
+}
+
+func (l *Loop) options() []kgo.Opt {
+	reset := kgo.NoResetOffset()
+	if l.spec.Resets {
+		reset = kgo.NewOffset().AtStart()
+	}
+	opts := []kgo.Opt{
+		kgo.WithLogger(NewLogger(l.log)),
+		kgo.ConsumerGroup(l.cfg.Group),
+		kgo.InstanceID(l.cfg.Instance),
+		kgo.SessionTimeout(l.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(min(heartbeatInterval, l.cfg.SessionTimeout/3)),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.DisableAutoCommit(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(reset),
+		kgo.FetchMaxWait(idlePoll),
+		kgo.FetchMaxBytes(16 << 20),
+		kgo.FetchMaxPartitionBytes(4 << 20),
+		kgo.MetadataMaxAge(metadataAge),
+		kgo.OnPartitionsAssigned(l.assigned),
+		kgo.OnPartitionsRevoked(l.lost),
+		kgo.OnPartitionsLost(l.lost),
+	}
+	opts = append(opts, producerOptions(l.cfg.Prefix)...)
+	if !l.cfg.NoTransactions {
+		opts = append(opts,
+			kgo.TransactionalID(TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance)),
+			kgo.TransactionTimeout(transactionTimeout))
+	}
+	names := make([]string, len(l.spec.Topics))
+	for i, t := range l.spec.Topics {
+		if names[i] = l.cfg.Prefix + t; l.spec.Regex {
+			names[i] = "^" + regexp.QuoteMeta(l.cfg.Prefix) + t + "$"
+		}
+	}
+	opts = append(opts, kgo.ConsumeTopics(names...))
+	if l.spec.Regex {
+		opts = append(opts, kgo.ConsumeRegex())
+	}
+	if l.spec.KeepControlRecords {
+		opts = append(opts, kgo.KeepControlRecords())
+	}
+	return opts
+}
+
+// producerOptions are those of everything that writes to the prov.* topics.
+// Every record names its partition. The linger is long for the sake of large
+// batches: the end of a transaction flushes what lingers.
+func producerOptions(prefix string) []kgo.Opt {
+	limits := make(map[string]int32)
+	for _, t := range topics.All() {
+		if t.MaxMessageBytes != 0 {
+			limits[prefix+t.Name] = int32(t.MaxMessageBytes)
+		}
+	}
+	return []kgo.Opt{
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
+			if n, ok := limits[topic]; ok {
+				return n
+			}
+			return 1_000_012
+		}),
+		kgo.ProducerLinger(25 * time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.MaxBufferedRecords(1 << 17),
+		kgo.RecordDeliveryTimeout(endTimeout),
+	}
+}
+
+// assigned and lost run on the client's goroutine. A partition that arrives is
+// paused at once: its task is not open yet, and it must not hold up the
+// records of others.
+func (l *Loop) assigned(_ context.Context, cl *kgo.Client, p map[string][]int32) {
+	if len(p) != 0 {
+		cl.PauseFetchPartitions(p)
+	}
+	l.event(groupEvent{partitions: p})
+}
+
+func (l *Loop) lost(_ context.Context, _ *kgo.Client, p map[string][]int32) {
+	l.event(groupEvent{lost: true, partitions: p})
+}
+
+func (l *Loop) event(e groupEvent) {
+	if len(e.partitions) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+// Run consumes until ctx ends; then it finishes the open transaction and
+// returns nil. Any error means that this loop is over; what it had not
+// committed has not happened.
+func (l *Loop) Run(ctx context.Context) (err error) {
+	// The producer id first: that fences and finishes what a former process
+	// left open. Otherwise its undecided transaction hides the committed
+	// offsets until its timeout.
+	if !l.cfg.NoTransactions {
+		if _, _, err := l.session.client().ProducerID(ctx); err != nil {
+			l.session.close()
+			return fmt.Errorf("producer id of %s: %w", TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance), err)
+		}
+	}
+	defer func() {
+		l.kill()
+		for _, w := range l.workers {
+			w.stop()
+		}
+		if err == nil && l.cfg.LeaveOnStop {
+			l.leave()
+		}
+		l.session.close()
+	}()
+	for {
+		if ctx.Err() != nil {
+			if l.out != nil {
+				return l.end(true)
+			}
+			return nil
+		}
+		if err := l.turn(ctx); err != nil {
+			if l.out != nil {
+				l.out.fail(err)
+				l.jobs.Wait()
+				l.abandon()
+			}
+			return err
+		}
+	}
+}
+
+// turn is one poll, and the end of the transaction when it is time.
+func (l *Loop) turn(ctx context.Context) error {
+	wait := idlePoll
+	if l.out != nil {
+		wait = max(0, time.Until(l.began.Add(l.cfg.CommitInterval)))
+	}
+	pollCtx, cancel := context.WithTimeout(ctx, wait)
+	fetches := l.session.poll(pollCtx, maxPollRecords)
+	cancel()
+	if err := l.rebalance(); err != nil {
+		return err
+	}
+	select {
+	case err := <-l.failed:
+		return err
+	default:
+	}
+	if err := l.dispatch(fetches); err != nil {
+		return err
+	}
+	if l.out == nil {
+		l.session.allowRebalance()
+		return nil
+	}
+	if time.Since(l.began) >= l.cfg.CommitInterval || l.records >= maxTransactionRecords || l.bytes >= maxTransactionBytes {
+		return l.end(true)
+	}
+	return nil
+}
+
+// dispatch gives a poll's records to their workers, beginning a transaction
+// with the first.
+func (l *Loop) dispatch(fetches kgo.Fetches) error {
+	var first error
+	fetches.EachPartition(func(ft kgo.FetchTopicPartition) {
+		if first == nil {
+			first = l.dispatchPartition(ft)
+		}
+	})
+	return first
+}
+
+func (l *Loop) dispatchPartition(ft kgo.FetchTopicPartition) error {
+	key := tp{ft.Topic, ft.Partition}
+	if err := l.fetchError(key, ft.Err); err != nil {
+		return err
+	}
+	if len(ft.Records) == 0 {
+		return nil
+	}
+	w := l.workers[key]
+	if w == nil {
+		return fmt.Errorf("records of %s/%d, which is not assigned", ft.Topic, ft.Partition)
+	}
+	if l.out == nil {
+		if err := l.begin(); err != nil {
+			return err
+		}
+	}
+	w.touched = true
+	l.records += len(ft.Records)
+	for _, r := range ft.Records {
+		l.bytes += len(r.Key) + len(r.Value)
+	}
+	l.jobs.Add(1)
+	w.jobs <- job{records: ft.Records, logStart: ft.LogStartOffset, out: l.out}
+	return nil
+}
+
+// fetchError judges an error that a poll brought.
+func (l *Loop) fetchError(key tp, err error) error {
+	var loss *kgo.ErrDataLoss
+	switch {
+	case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return nil
+	case errors.As(err, &loss) && l.spec.Resets:
+		l.log.Error("the broker lost records that were read", "topic", key.topic, "partition", key.partition,
+			"read_to", loss.ConsumedTo, "goes_on_at", loss.ResetTo)
+		return nil
+	case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange):
+		return Fatal(fmt.Errorf("consume %s/%d: %w: the records between the committed offset and the log are gone, and with them a part of this "+
+			"service's state; restore the topic, or start a new deployment under another --prefix", key.topic, key.partition, err))
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		l.log.Warn("a topic is gone", "topic", key.topic, "partition", key.partition)
+		if l.spec.Resets {
+			return nil
+		}
+		return fmt.Errorf("consume %s/%d: %w", key.topic, key.partition, err)
+	case errors.Is(err, kerr.FencedInstanceID):
+		return Fatal(fmt.Errorf("another process runs as --instance %s of group %s: %w", l.cfg.Instance, l.cfg.Group, err))
+	default:
+		return fmt.Errorf("consume %s/%d: %w", key.topic, key.partition, err)
+	}
+}
+
+func (l *Loop) begin() error {
+	if err := l.session.begin(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	// A context of its own: a stop lets the open transaction finish.
+	l.out = &Out{ctx: context.Background(), produce: l.session.produce}
+	l.began = time.Now()
+	l.records, l.bytes = 0, 0
+	return nil
+}
+
+// end finishes the transaction: steps 4 to 7 of the package comment.
+func (l *Loop) end(commit bool) error {
+	start := time.Now()
+	l.jobs.Wait()
+	if commit && l.out.failure() == nil {
+		for _, w := range l.workers {
+			if w.touched {
+				l.jobs.Add(1)
+				w.jobs <- job{flush: true, out: l.out}
+			}
+		}
+		l.jobs.Wait()
+	}
+	failure := l.out.failure()
+	metadata := make(map[tp]string)
+	for key, w := range l.workers {
+		if w.touched {
+			metadata[key] = w.metadata
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	committed, err := l.session.end(withMetadata(ctx, metadata), commit && failure == nil)
+	if err == nil && failure == nil {
+		// A record that failed to be written while the end flushed it.
+		failure = l.out.failure()
+	}
+	if l.spec.OnTransaction != nil {
+		l.out.mu.Lock()
+		e := TransactionEnd{
+			Committed: committed && err == nil, Err: errors.Join(err, failure), Records: l.records, Produced: l.out.records, Bytes: l.out.bytes,
+			Duration: time.Since(l.began), End: time.Since(start),
+		}
+		l.out.mu.Unlock()
+		l.spec.OnTransaction(e)
+	}
+	l.out = nil
+	switch {
+	case failure != nil:
+		return failure
+	case err != nil:
+		return fmt.Errorf("end a transaction: %w", err)
+	}
+	for key, w := range l.workers {
+		if !w.touched {
+			continue
+		}
+		w.touched = false
+		if !committed {
+			// What the task has seen did not happen.
+			l.log.Info("a transaction was aborted; its partition starts again from what is committed", "topic", key.topic, "partition", key.partition)
+			l.reopen(key)
+		}
+	}
+	l.session.allowRebalance()
+	return nil
+}
+
+// abandon aborts a transaction whose loop is over, so that readers need not
+// wait for its timeout.
+func (l *Loop) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_, err := l.session.end(ctx, false)
+	if l.spec.OnTransaction != nil {
+		l.spec.OnTransaction(TransactionEnd{Err: errors.Join(err, l.out.failure()), Records: l.records, Duration: time.Since(l.began)})
+	}
+	l.out = nil
+}
+
+// withMetadata lets the commit of offsets carry the tasks' metadata.
+func withMetadata(ctx context.Context, metadata map[tp]string) context.Context {
+	ctx = kgo.PreTxnCommitFnContext(ctx, func(req *kmsg.TxnOffsetCommitRequest) error {
+		for i := range req.Topics {
+			t := &req.Topics[i]
+			for j := range t.Partitions {
+				if m := metadata[tp{t.Topic, t.Partitions[j].Partition}]; m != "" {
+					t.Partitions[j].Metadata = &m
+				}
+			}
+		}
+		return nil
+	})
+	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for i := range req.Topics {
+			t := &req.Topics[i]
+			for j := range t.Partitions {
+				if m := metadata[tp{t.Topic, t.Partitions[j].Partition}]; m != "" {
+					t.Partitions[j].Metadata = &m
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// leave gives the partitions of this static member away at once.
+func (l *Loop) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := l.cluster.leaveGroup(ctx, l.cfg.Group, l.cfg.Instance); err != nil {
+		l.log.Warn("could not leave the group; the partitions move after the session timeout", "error", err)
+	}
+}
+
+func produceError(r *kgo.Record, err error) error {
+	err = fmt.Errorf("produce to %s/%d (key %d bytes, value %d bytes): %w", r.Topic, r.Partition, len(r.Key), len(r.Value), err)
+	switch {
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return Fatal(fmt.Errorf("%w; run `provctl topics check`: max.message.bytes of the topic must be as `provctl topics create` sets it", err))
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return fmt.Errorf("%w; `provctl topics acls` prints what this service needs", err)
+	}
+	return err
+}

@@ -1,0 +1,37 @@
+package kafka
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Supervise runs lives of a service until ctx ends or one fails for good. A
+// life that ended in an error is followed by another, after a pause that grows
+// while lives are short.
+func Supervise(ctx context.Context, log *slog.Logger, life func(context.Context) error) error {
+	const first, longest = 200 * time.Millisecond, 10 * time.Second
+	pause := first
+	for {
+		began := time.Now()
+		err := life(ctx)
+		switch {
+		case ctx.Err() != nil && !IsFatal(err):
+			return nil
+		case err == nil:
+			return nil
+		case IsFatal(err):
+			return err
+		}
+		if time.Since(began) > time.Minute {
+			pause = first
+		}
+		log.Error("starting again from what is committed", "error", err, "pause", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longest)
+	}
+}

@@ -1,0 +1,134 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Input is one partition that a service consumes, as it is when a task opens.
+type Input struct {
+	Topic     string
+	Partition int32
+	// Committed is the group's committed offset: the first record that the
+	// task will be given stands there or after. -1 without a commit.
+	Committed int64
+	// Metadata is what [Task.Metadata] returned when that was committed.
+	Metadata string
+}
+
+// Task is a service's work on one input partition. All its methods are called
+// from one goroutine of its own, one after the other, so a task owns its state
+// without locks. An error ends the loop.
+type Task interface {
+	// Process takes records in the order of their offsets, control records
+	// among them where the loop keeps them. Each offset is given once while
+	// the task lives. The slice is not used afterwards; the records' bytes
+	// may be kept.
+	Process(records []*kgo.Record, out *Out) error
+	// Gap tells of offsets [from, to) that the partition has lost.
+	Gap(from, to int64, out *Out) error
+	// Flush adds what belongs to the end of a transaction in which the task
+	// took part; next is the offset that it commits.
+	Flush(next int64, out *Out) error
+	// Metadata goes with the offset that is committed after Flush.
+	Metadata() string
+	// Close releases what the task holds: its partition went to another
+	// instance, or its transaction did not commit. No method follows.
+	Close()
+}
+
+// OpenTask makes the task of a partition from what is committed. It may take
+// long (a restore); the partition's fetches are paused meanwhile and the others
+// go on. It must end when ctx does.
+type OpenTask func(ctx context.Context, in Input) (Task, error)
+
+// Out takes the output of one transaction. Tasks of all partitions share it.
+type Out struct {
+	ctx     context.Context
+	produce func(context.Context, *kgo.Record, func(*kgo.Record, error))
+
+	mu      sync.Mutex
+	records int64
+	bytes   int64
+	err     error // the first failure; the transaction must abort
+}
+
+// Produce sends a record to r.Partition of r.Topic, which must be set. The
+// record and its bytes belong to the client from here on. A failure shows at
+// the commit, which then aborts.
+func (o *Out) Produce(r *kgo.Record) {
+	o.produce(o.ctx, r, o.done)
+}
+
+func (o *Out) done(r *kgo.Record, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.records++
+	o.bytes += int64(len(r.Key) + len(r.Value))
+	if err != nil && o.err == nil {
+		o.err = produceError(r, err)
+	}
+}
+
+func (o *Out) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+func (o *Out) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// Slab gives a task memory for its output without one allocation a record. It
+// is not safe for concurrent use. What it gave out stays valid; the garbage
+// collector frees a chunk when the last record in it is gone.
+type Slab struct {
+	bytes   []byte
+	records []kgo.Record
+	headers []kgo.RecordHeader
+}
+
+const (
+	slabBytes   = 256 << 10
+	slabRecords = 256
+)
+
+// Bytes returns a copy of b.
+func (s *Slab) Bytes(b []byte) []byte {
+	if len(b) > slabBytes/8 {
+		return append([]byte(nil), b...)
+	}
+	if len(b) > cap(s.bytes)-len(s.bytes) {
+		s.bytes = make([]byte, 0, slabBytes)
+	}
+	at := len(s.bytes)
+	s.bytes = append(s.bytes, b...)
+	return s.bytes[at:len(s.bytes):len(s.bytes)]
+}
+
+// Record returns an empty record.
+func (s *Slab) Record() *kgo.Record {
+	if len(s.records) == 0 {
+		s.records = make([]kgo.Record, slabRecords)
+	}
+	r := &s.records[0]
+	s.records = s.records[1:]
+	return r
+}
+
+// Headers returns n empty headers.
+func (s *Slab) Headers(n int) []kgo.RecordHeader {
+	if n > len(s.headers) {
+		s.headers = make([]kgo.RecordHeader, max(n, slabRecords))
+	}
+	h := s.headers[:n:n]
+	s.headers = s.headers[n:]
+	return h
+}

@@ -1,0 +1,208 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// worker runs the task of one partition on a goroutine of its own. The loop
+// owns touched; the goroutine owns task, next and metadata (the loop reads
+// metadata only between jobs). The jobs channel is the bounded queue: a slow
+// partition holds up the loop.
+type worker struct {
+	loop *Loop
+	key  tp
+	jobs chan job
+	done chan struct{}
+	ctx  context.Context
+	end  context.CancelFunc
+
+	touched bool // took part in the open transaction
+
+	task     Task
+	next     int64
+	metadata string
+
+	mu      sync.Mutex
+	stopped bool
+}
+
+// job is a batch of records, or the flush before a commit.
+type job struct {
+	records  []*kgo.Record
+	logStart int64
+	flush    bool
+	out      *Out
+}
+
+// committedOnce reads the committed offsets of a group once for all partitions
+// of one assignment.
+type committedOnce func() (map[tp]Input, error)
+
+func (l *Loop) lookup() committedOnce {
+	return sync.OnceValues(func() (map[tp]Input, error) {
+		offsets, err := l.cluster.Committed(l.life, l.cfg.Group)
+		if err != nil {
+			return nil, err
+		}
+		m := make(map[tp]Input)
+		for topic, partitions := range offsets {
+			for p, o := range partitions {
+				m[tp{topic, p}] = Input{topic, p, o.At, o.Metadata}
+			}
+		}
+		return m, nil
+	})
+}
+
+func (l *Loop) start(key tp, committed committedOnce) {
+	ctx, cancel := context.WithCancel(l.life)
+	w := &worker{loop: l, key: key, jobs: make(chan job, 2), done: make(chan struct{}), ctx: ctx, end: cancel}
+	l.workers[key] = w
+	l.count(1, 0)
+	go w.run(committed)
+}
+
+// run opens the task and serves its jobs. After a failure it only takes them
+// off the queue.
+func (w *worker) run(committed committedOnce) {
+	defer close(w.done)
+	err := w.openTask(committed)
+	w.loop.count(-1, 1)
+	defer w.loop.count(0, -1)
+	if err != nil && w.ctx.Err() == nil {
+		w.loop.fail(err)
+	}
+	for j := range w.jobs {
+		if err == nil && j.out.failure() == nil {
+			if err = w.do(j); err != nil {
+				j.out.fail(err)
+			}
+		} else if err != nil {
+			j.out.fail(err)
+		}
+		w.loop.jobs.Done()
+	}
+	if w.task != nil {
+		w.task.Close()
+	}
+}
+
+func (w *worker) openTask(committed committedOnce) error {
+	all, err := committed()
+	if err != nil {
+		return err
+	}
+	in, ok := all[w.key]
+	if !ok {
+		in = Input{Topic: w.key.topic, Partition: w.key.partition, Committed: -1}
+	}
+	task, err := w.loop.open(w.ctx, in)
+	if err != nil {
+		return fmt.Errorf("open %s/%d: %w", w.key.topic, w.key.partition, err)
+	}
+	w.task, w.next = task, max(0, in.Committed)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stopped {
+		w.loop.session.client().ResumeFetchPartitions(map[string][]int32{w.key.topic: {w.key.partition}})
+	}
+	return nil
+}
+
+func (w *worker) do(j job) error {
+	if j.flush {
+		if err := w.task.Flush(w.next, j.out); err != nil {
+			return fmt.Errorf("finish %s/%d@%d: %w", w.key.topic, w.key.partition, w.next, err)
+		}
+		w.metadata = w.task.Metadata()
+		return nil
+	}
+	first := j.records[0].Offset
+	if first < w.next && !w.loop.spec.Resets {
+		return fmt.Errorf("record %s/%d@%d stands below %d, which was to be next", w.key.topic, w.key.partition, first, w.next)
+	}
+	// Offsets may be missing because a transaction was aborted or the topic is
+	// compacted. They are lost only where the log now begins behind them.
+	if lost := min(j.logStart, first); lost > w.next {
+		if err := w.task.Gap(w.next, lost, j.out); err != nil {
+			return fmt.Errorf("%s/%d lost offsets %d to %d: %w", w.key.topic, w.key.partition, w.next, lost-1, err)
+		}
+		w.next = lost
+	}
+	if err := w.task.Process(j.records, j.out); err != nil {
+		return fmt.Errorf("process %s/%d@%d: %w", w.key.topic, w.key.partition, first, err)
+	}
+	w.next = j.records[len(j.records)-1].Offset + 1
+	return nil
+}
+
+// stop ends the worker and waits for it.
+func (w *worker) stop() {
+	w.mu.Lock()
+	w.stopped = true
+	w.mu.Unlock()
+	w.end()
+	close(w.jobs)
+	<-w.done
+}
+
+// reopen drops the state of a partition and builds it again from what is
+// committed.
+func (l *Loop) reopen(key tp) {
+	l.session.client().PauseFetchPartitions(map[string][]int32{key.topic: {key.partition}})
+	w := l.workers[key]
+	w.stop()
+	l.start(key, l.lookup())
+}
+
+// rebalance applies the changes of the assignment since the last poll. While a
+// transaction is open the group cannot rebalance, but it can be lost.
+func (l *Loop) rebalance() error {
+	l.mu.Lock()
+	events := l.events
+	l.events = nil
+	l.mu.Unlock()
+	for _, e := range events {
+		committed := l.lookup()
+		for topic, partitions := range e.partitions {
+			for _, p := range partitions {
+				key := tp{topic, p}
+				w := l.workers[key]
+				if w != nil {
+					if w.touched {
+						return fmt.Errorf("%s/%d was lost while a transaction was open", topic, p)
+					}
+					w.stop()
+					delete(l.workers, key)
+				}
+				if !e.lost {
+					l.start(key, committed)
+				}
+			}
+		}
+		l.log.Info("assignment", "lost", e.lost, "partitions", e.partitions)
+	}
+	return nil
+}
+
+// count keeps the numbers of tasks that are opening and open.
+func (l *Loop) count(opening, open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opening += opening
+	l.opened += open
+	if l.spec.OnTasks != nil {
+		l.spec.OnTasks(l.opened, l.opening)
+	}
+}
+
+func (l *Loop) fail(err error) {
+	select {
+	case l.failed <- err:
+	default:
+	}
+}

@@ -1,0 +1,46 @@
+package signer
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the signer:
+//
+//	provstream_signer_signatures_total{key_id}               DAGs signed
+//	provstream_signer_batch_seconds                          signing, proving and checking a batch
+//	provstream_signer_log_size{origin}                       leaves of the log, with the last head made
+//	provstream_signer_checkpoint_timestamp_seconds{origin}   when that head was made
+type metrics struct {
+	signatures    *prometheus.CounterVec
+	signing       prometheus.Histogram
+	size, created *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		signatures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "provstream_signer_signatures_total", Help: "DAGs signed, by key; repeats after an abort included.",
+		}, []string{"key_id"}),
+		signing: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "provstream_signer_batch_seconds", Help: "Signing, proving and checking the batch of a transaction.",
+			Buckets: prometheus.ExponentialBuckets(.0005, 4, 8),
+		}),
+		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "provstream_signer_log_size", Help: "Leaves of the log, with the last head made.",
+		}, []string{"origin"}),
+		created: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "provstream_signer_checkpoint_timestamp_seconds", Help: "When the last head was made.",
+		}, []string{"origin"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.signatures, m.signing, m.size, m.created)
+	}
+	return m
+}
+
+func (m *metrics) head(origin string, size int64, at time.Time) {
+	m.size.WithLabelValues(origin).Set(float64(size))
+	m.created.WithLabelValues(origin).Set(float64(at.UnixMilli()) / 1000)
+}
