@@ -308,7 +308,8 @@ func (d *decoder) step(s *acs.Step) bool {
 		seen += d.member(s, name)
 	}
 	const required = 10 // members that member counts
-	return !d.bad && d.i == len(d.text) && seen == required
+	return !d.bad && d.i == len(d.text) && seen == required &&
+		s.Tenant != "" && s.Session != "" && s.Coordinates.Topic != ""
 }
 
 // member reads the value of the member name. It returns 1 for a member that
@@ -387,7 +388,9 @@ func (d *decoder) optional(s *acs.Step, name string) {
 			d.provenance(s.AddProvenance())
 		}
 	case "provenance_missing":
-		s.ProvenanceMissing = int(d.small())
+		if s.ProvenanceMissing = int(d.small()); s.ProvenanceMissing < 0 {
+			d.fail()
+		}
 	case "reason_codes":
 		s.ReasonCodes = d.list(s.ReasonCodes)
 	case "skewed":
