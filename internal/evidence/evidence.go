@@ -143,6 +143,18 @@ func (e *RecordError) Unwrap() error { return e.Err }
 // milliseconds. An error (a [RecordError] if one of the values is at fault)
 // leaves nothing behind.
 func (l *Log) SignDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch, error) {
+	b, err := l.signDAGs(ring, values, signedAt)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.check(ring, l); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// signDAGs is SignDAGs without the check of what came of it.
+func (l *Log) signDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch, error) {
 	records := make([]Record, len(values))
 	leaves := make([]merkle.Hash, len(values))
 	var s signer
@@ -166,9 +178,6 @@ func (l *Log) SignDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch
 		records[i].Proof = merkle.Proof{Index: records[i].Index, Hashes: hashes, Checkpoint: b.Checkpoint.Note}.Append(nil)
 	}
 	b.Records = records
-	if err := b.check(ring, l); err != nil {
-		return nil, err
-	}
 	return b, nil
 }
 
