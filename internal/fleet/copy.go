@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -223,4 +224,90 @@ func (s *Span) Add(r *Record) {
 		s.LastMs = r.TimeMs
 	}
 	s.Records++
+}
+
+// Source yields the records of a fleet in order; it can be asked again.
+type Source func(f func(*Record) error) error
+
+// FileSource is a fleet file, "-" is stdin. Stdin is kept in memory when it is
+// asked for a second time.
+func FileSource(name string, stdin io.Reader) Source {
+	if name != "-" {
+		return func(f func(*Record) error) error {
+			return ReadFile(name, nil, func(r Record) error { return f(&r) })
+		}
+	}
+	var kept []Record
+	read := false
+	return func(f func(*Record) error) error {
+		if !read {
+			read = true
+			if err := ReadFile(name, stdin, func(r Record) error { kept = append(kept, r); return nil }); err != nil {
+				return err
+			}
+		}
+		for i := range kept {
+			if err := f(&kept[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Copies says how to make several fleets out of one.
+type Copies struct {
+	N int // 0 is 1
+	// Parallel copies run side by side; the next ones start where they end, so
+	// that event time goes on as in a long day. 0 is 10.
+	Parallel int
+	// Salt renames the ids of every copy; without it the first copy keeps its
+	// own.
+	Salt string
+	// LastMs, if not 0, is where the last record shall stand in time: the whole
+	// is shifted, Kafka and event times together.
+	LastMs int64
+}
+
+// Each calls f with every record of every copy.
+func (c Copies) Each(src Source, f func(*Record) error) error {
+	n, parallel := max(c.N, 1), c.Parallel
+	if parallel <= 0 {
+		parallel = 10
+	}
+	rounds := (n + parallel - 1) / parallel
+	var span Span
+	if rounds > 1 || c.LastMs != 0 {
+		if err := src(func(r *Record) error { span.Add(r); return nil }); err != nil {
+			return err
+		}
+	}
+	length := span.LastMs - span.FirstMs + 1000
+	var shift int64
+	if c.LastMs != 0 && span.Records > 0 {
+		shift = c.LastMs - span.LastMs - int64(rounds-1)*length
+	}
+	for round := range rounds {
+		var transforms []Transform
+		for k := round * parallel; k < min(n, (round+1)*parallel); k++ {
+			t := Transform{ShiftMs: shift + int64(round)*length}
+			if k > 0 || c.Salt != "" {
+				t.Salt = c.Salt + "/" + strconv.Itoa(k)
+			}
+			transforms = append(transforms, t)
+		}
+		err := src(func(r *Record) error {
+			for _, t := range transforms {
+				out := t.Apply(r)
+				if err := f(&out); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -138,3 +138,34 @@ func TestShiftMovesBothTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestCopies(t *testing.T) {
+	const id = "34b81ca0-b92f-5432-b4ba-bc420e8abc3c"
+	text := `{"topic":"t","key":"` + id + `","time_ms":1000,"value":{"params":{"timestamp":"1970-01-01T00:00:01Z"}}}` + "\n" +
+		`{"topic":"t","key":"` + id + `","time_ms":3000,"value":{}}` + "\n"
+	src := FileSource("-", strings.NewReader(text))
+	var times []int64
+	keys := map[string]int{}
+	err := Copies{N: 3, Parallel: 2, LastMs: 100_000}.Each(src, func(r *Record) error {
+		times = append(times, r.TimeMs)
+		keys[string(r.Key)]++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two rounds of 2 s and a second between them; the last record at 100 s.
+	if want := []int64{95000, 95000, 97000, 97000, 98000, 100000}; !reflect.DeepEqual(times, want) {
+		t.Errorf("times %v, want %v", times, want)
+	}
+	if len(keys) != 3 || keys[id] != 2 {
+		t.Errorf("keys %v", keys)
+	}
+	keys = map[string]int{}
+	if err := (Copies{N: 2, Salt: "x"}).Each(src, func(r *Record) error { keys[string(r.Key)]++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != 2 || keys[id] != 0 {
+		t.Errorf("with a salt: keys %v", keys)
+	}
+}
