@@ -82,6 +82,7 @@ type Memory struct {
 	carried []Hash16
 	counts  []uint32
 
+	turns     map[string]TurnMemory
 	skills    map[Hash16]struct{} // registered (id, digest)
 	subagents map[Hash16]struct{} // started sessions
 	mcp       map[Hash16][]Hash16 // unanswered (method, inner id): the step_ids

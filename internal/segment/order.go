@@ -66,6 +66,8 @@ type Order struct {
 	// RequestID is the request_id of each decision; of an error response that
 	// of the step it joins, else the JCS text of its id.
 	RequestID []Sym
+	// Turns of the segment.
+	Turns Turns
 
 	winner   []int32 // by Sym of a step_id: 1 + the accepted step that has it; Earlier when sealed before
 	rejected []int32 // by Sym: 1 + the first rejected step
@@ -81,6 +83,7 @@ func (o *Order) Build(seg *Segment, mem *Memory) {
 	o.settleConflicts()
 	o.joinDecisions()
 	o.merge()
+	o.findTurns()
 }
 
 // sortSteps sorts by (event time, method rank, step_id, request_hash,

@@ -11,8 +11,8 @@ type Sealed struct {
 	InDAG bool
 	// IDOf gives depth and kind of an id that the segment mints.
 	IDOf func(Sym) IDInfo
-	// Turn gives the index of a step's turn in the run, -1 without.
-	Turn func(*Step) int32
+	// TurnOf gives the index of a step's turn in the run, -1 without.
+	TurnOf func(*Step) int32
 	// OpenCall reports whether a call has neither a result nor a deny.
 	OpenCall func(step int32) bool
 	// Unanswered reports whether an MCP request has no answer.
@@ -44,6 +44,7 @@ func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 		m.Limited = true
 	}
 	m.rememberFacts(o)
+	m.rememberTurns(o)
 	return unfit
 }
 
@@ -117,7 +118,7 @@ func (w *remembering) newStep(h Hash16) uint32 {
 func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
 	info.Accepted, info.Counted = true, standing == Counted
 	info.InDAG = w.InDAG && info.Counted
-	info.Hook, info.Seq, info.Turn = s.Hook, w.seq, w.Turn(s)
+	info.Hook, info.Seq, info.Turn = s.Hook, w.seq, w.TurnOf(s)
 	if standing != Counted || s.prov.n == 0 {
 		return
 	}
