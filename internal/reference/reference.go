@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"sort"
 	"time"
 
@@ -144,4 +145,31 @@ func difference(want, have map[string]bool) (missing, extra int) {
 		}
 	}
 	return missing, extra
+}
+
+// Flags gives the values of the aggregator's flags by name; what it does not
+// have keeps the default.
+type Flags interface {
+	Duration(name string, otherwise time.Duration) (time.Duration, error)
+	Int(name string, otherwise int64) (int64, error)
+}
+
+// ConfigFrom reads a Config from flags.
+func ConfigFrom(f Flags) (Config, error) {
+	c := DefaultConfig()
+	var errs []error
+	for name, p := range map[string]*time.Duration{
+		"complete-grace": &c.CompleteGrace, "grace": &c.Grace, "seal-grace": &c.SealGrace, "turn-idle": &c.TurnIdle,
+		"session-idle": &c.SessionIdle, "late-grace": &c.LateGrace, "late-retention": &c.LateRetention,
+		"idle-retention": &c.IdleRetention,
+	} {
+		d, err := f.Duration(name, *p)
+		*p, errs = d, append(errs, err)
+	}
+	steps, err := f.Int("max-open-steps", int64(c.MaxOpenSteps))
+	c.MaxOpenSteps, errs = int(steps), append(errs, err)
+	ids, err := f.Int("max-run-ids", int64(c.MaxRunIDs))
+	c.MaxRunIDs, errs = int(ids), append(errs, err)
+	c.MaxRunWeight, err = f.Int("max-run-weight", c.MaxRunWeight)
+	return c, errors.Join(append(errs, err)...)
 }

@@ -3,7 +3,6 @@ package reference
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,15 +11,56 @@ import (
 	"provstream/internal/topics"
 )
 
-// partition is a simulation of a partition of prov.steps.
-type partition struct {
-	cfg       Config
-	runs      map[string]*run
-	clock     int64
-	ticked    bool
-	firstTick int64 // what stands for the clock before it; records before it are not overdue
-	seq       int64
-	out       []Emission
+// Partition is a simulation of a partition of prov.steps.
+type Partition struct {
+	cfg    Config
+	runs   map[string]*run
+	clock  int64
+	ticked bool
+	seq    int64
+	out    []Emission
+}
+
+// New starts at the beginning of a log.
+func New(cfg Config) *Partition { return &Partition{cfg: cfg, runs: map[string]*run{}} }
+
+// Apply processes a step or decision, which it keeps, and returns what is
+// emitted.
+func (p *Partition) Apply(s *acs.Step) []Emission {
+	p.out = nil
+	p.apply(s)
+	return p.out
+}
+
+// Tick processes a tick and returns what is emitted.
+func (p *Partition) Tick(t int64) []Emission {
+	p.out = nil
+	p.tick(t)
+	return p.out
+}
+
+// Open calls f with each distinct record of the open segments, and with the
+// run's key.
+func (p *Partition) Open(f func(runKey string, s *acs.Step)) {
+	for key, r := range p.runs {
+		for _, rec := range r.records {
+			f(key, rec.step)
+		}
+	}
+}
+
+// Simulate applies a log and returns everything that is emitted, in order.
+func Simulate(cfg Config, log Log) []Emission {
+	p := New(cfg)
+	var out []Emission
+	for _, e := range log {
+		if e.Step == nil {
+			out = append(out, p.Tick(e.Tick)...)
+		} else {
+			out = append(out, p.Apply(e.Step)...)
+		}
+	}
+	return out
 }
 
 // run is one ACS session of one tenant.
@@ -55,37 +95,36 @@ type turnState struct {
 	dueAt int64 // at of the record that reopened it
 }
 
-// Simulate applies a log and returns everything that is emitted, in order.
-func Simulate(cfg Config, log Log) []Emission {
-	p := &partition{cfg: cfg, runs: map[string]*run{}, firstTick: math.MinInt64}
-	for _, e := range log {
-		if e.Step == nil {
-			p.firstTick = e.Tick
-			break
-		}
-	}
-	for _, e := range log {
-		if e.Step == nil {
-			p.tick(e.Tick)
-		} else {
-			p.apply(e.Step)
-		}
-	}
-	return p.out
-}
-
-// at is max(recorded_at, clock); before the first tick that tick stands for
-// the clock.
-func (p *partition) at(recordedAt int64) int64 {
+// at is max(recorded_at, clock). Before the first tick that tick stands for the
+// clock: see start.
+func (p *Partition) at(recordedAt int64) int64 {
 	if p.ticked {
 		return max(recordedAt, p.clock)
 	}
-	return max(recordedAt, p.firstTick)
+	return recordedAt
+}
+
+// start is the first tick: it stands for the clock of everything before it, so
+// that nothing of that is overdue.
+func (p *Partition) start(t int64) {
+	p.clock, p.ticked = t, true
+	for _, r := range p.runs {
+		r.lastAt, r.endAt, r.forget = max(r.lastAt, t), max(r.endAt, t), max(r.forget, t)
+		for _, rec := range r.records {
+			rec.at = max(rec.at, t)
+		}
+		for _, it := range r.past.items {
+			it.rec.at = max(it.rec.at, t)
+		}
+		for _, s := range r.turns {
+			s.lastAt, s.dueAt = max(s.lastAt, t), max(s.dueAt, t)
+		}
+	}
 }
 
 // now is the time of a seal that a record brings about: the clock, or the
 // record's recorded_at where that is later.
-func (p *partition) now(recordedAt int64) int64 {
+func (p *Partition) now(recordedAt int64) int64 {
 	if p.ticked {
 		return max(recordedAt, p.clock)
 	}
@@ -99,7 +138,7 @@ func (r *run) analysis() *analysis {
 	return r.cached
 }
 
-func (p *partition) apply(s *acs.Step) {
+func (p *Partition) apply(s *acs.Step) {
 	key := topics.RunKey(s.Tenant, s.Session)
 	r := p.runs[key]
 	if r == nil {
@@ -199,7 +238,7 @@ func (t timer) compare(u timer) int {
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
 // turnTimer says when an open turn closes and why.
-func (p *partition) turnTimer(r *run, id string, s *turnState) timer {
+func (p *Partition) turnTimer(r *run, id string, s *turnState) timer {
 	t := r.analysis().turns[id]
 	met, _ := t.met()
 	tm := timer{run: r, turn: id, what: "grace"}
@@ -228,7 +267,7 @@ func (p *partition) turnTimer(r *run, id string, s *turnState) timer {
 }
 
 // runTimers of a run: why and when it would seal, or be forgotten.
-func (p *partition) runTimers(r *run) []timer {
+func (p *Partition) runTimers(r *run) []timer {
 	if !r.open {
 		return []timer{{due: r.forget, run: r, what: "forget"}}
 	}
@@ -242,7 +281,7 @@ func (p *partition) runTimers(r *run) []timer {
 	return append(out, timer{due: r.lastAt + ms(p.cfg.SessionIdle), run: r, what: "idle"})
 }
 
-func (p *partition) timersOf(r *run) []timer {
+func (p *Partition) timersOf(r *run) []timer {
 	out := p.runTimers(r)
 	for id, s := range r.turns {
 		if s.open {
@@ -253,7 +292,7 @@ func (p *partition) timersOf(r *run) []timer {
 }
 
 // grace of what a timer waits for; idle times and retentions are no graces.
-func (p *partition) grace(t timer) time.Duration {
+func (p *Partition) grace(t timer) time.Duration {
 	switch t.what {
 	case "complete":
 		return p.cfg.CompleteGrace
@@ -271,7 +310,7 @@ func (p *partition) grace(t timer) time.Duration {
 }
 
 // actAtOnce: a grace of 0 acts with the record that makes it true.
-func (p *partition) actAtOnce(r *run, recordedAt int64) {
+func (p *Partition) actAtOnce(r *run, recordedAt int64) {
 	if min(p.cfg.CompleteGrace, p.cfg.Grace, p.cfg.SealGrace, p.cfg.LateGrace) > 0 {
 		return
 	}
@@ -289,12 +328,11 @@ func (p *partition) actAtOnce(r *run, recordedAt int64) {
 	}
 }
 
-func (p *partition) tick(t int64) {
-	p.clock = max(p.clock, t)
+func (p *Partition) tick(t int64) {
 	if !p.ticked {
-		p.clock = t
+		p.start(t)
 	}
-	p.ticked = true
+	p.clock = max(p.clock, t)
 	for {
 		var due []timer
 		for _, r := range p.runs {
@@ -319,7 +357,7 @@ func (p *partition) tick(t int64) {
 	p.relieve(p.clock)
 }
 
-func (p *partition) fire(t timer, now int64) {
+func (p *Partition) fire(t timer, now int64) {
 	switch {
 	case t.turn != "":
 		p.closeTurn(t.run, t.turn, t.what)
@@ -331,7 +369,7 @@ func (p *partition) fire(t timer, now int64) {
 }
 
 // relieve seals, under pressure, the run that has been silent for longest.
-func (p *partition) relieve(now int64) {
+func (p *Partition) relieve(now int64) {
 	for {
 		held := 0
 		var silent *run
@@ -349,14 +387,14 @@ func (p *partition) relieve(now int64) {
 }
 
 // closeTurn closes an open turn outside of a seal.
-func (p *partition) closeTurn(r *run, id, by string) {
+func (p *Partition) closeTurn(r *run, id, by string) {
 	r.turns[id].open = false
 	p.emitTurn(r, id, by)
 	p.emitSession(r, "")
 }
 
 // emitTurn emits the next revision of a turn if it tells anything new.
-func (p *partition) emitTurn(r *run, id, by string) {
+func (p *Partition) emitTurn(r *run, id, by string) {
 	a := r.analysis()
 	s := r.turns[id]
 	o, ended := r.turnSummary(a, a.turns[id])
@@ -370,7 +408,7 @@ func (p *partition) emitTurn(r *run, id, by string) {
 	p.out = append(p.out, Emission{Kind: Turn, Key: r.key, Value: canonical(o), ID: turnEventID(r.key, id, s.revision), Time: ended})
 }
 
-func (p *partition) emitSession(r *run, sealedBy string) {
+func (p *Partition) emitSession(r *run, sealedBy string) {
 	o, ended := r.sessionSummary(r.analysis())
 	r.revision++
 	o["revision"], o["final"] = r.revision, sealedBy != ""
@@ -380,7 +418,7 @@ func (p *partition) emitSession(r *run, sealedBy string) {
 
 // seal ends the open segment with the records that belong; the others open
 // the next one.
-func (p *partition) seal(r *run, by string, now int64, belongs func(*record) bool) {
+func (p *Partition) seal(r *run, by string, now int64, belongs func(*record) bool) {
 	var sealed, rest []*record
 	for _, rec := range r.records {
 		if belongs(rec) {
