@@ -27,8 +27,9 @@
 package kindgi
 
 import (
-	"bytes"
+	"encoding/binary"
 	"strconv"
+	"time"
 )
 
 // Version is the only schema version that is read and written.
@@ -239,8 +240,18 @@ func (r *Reader) open(i int) (int, Span) {
 
 // timestamp reads the rest of a date-time.
 func (r *Reader) timestamp(i int) (int, Span) {
+	if !r.Foreign {
+		end := i + len("2006-01-02T15:04:05.000Z")
+		if i < 0 || end >= len(r.buf) || r.buf[end] != '"' || !validTime(r.buf[i:end]) {
+			return -1, Span{}
+		}
+		return end + 1, Span{int32(i), int32(end)}
+	}
 	next, s := r.text(i)
-	if next < 0 || !validTime(r.buf[s.Start:s.End], r.Foreign) {
+	if next < 0 {
+		return -1, Span{}
+	}
+	if _, err := time.Parse(time.RFC3339, string(r.Bytes(s))); err != nil {
 		return -1, Span{}
 	}
 	return next, s
@@ -375,10 +386,7 @@ func (r *Reader) node(i int, n *Node) int {
 		i = r.literal(r.attributes(i+len(`"attributes":`), n), `,`)
 	}
 	if i >= 0 && has(b, i, `"contentHash":"`) {
-		i, n.ContentHash = r.open(i + len(`"contentHash":"`))
-		if i < 0 || !contentHash(b[n.ContentHash.Start:n.ContentHash.End]) {
-			return -1
-		}
+		i, n.ContentHash = r.contentHash(i + len(`"contentHash":"`))
 		i = r.literal(i, `,`)
 	}
 	if i >= 0 && has(b, i, `"contentRef":"`) {
@@ -449,26 +457,32 @@ func (r *Reader) attributes(i int, n *Node) int {
 	}
 }
 
-// hexDigit is 0 for the lower-case hexadecimal digits, 1 for every other byte.
-var hexDigit = func() (t [256]byte) {
-	for i := range t {
-		if c := byte(i); (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			t[i] = 1
-		}
-	}
-	return t
-}()
-
-func isHex(b []byte) bool {
-	var bad byte
-	for _, c := range b {
-		bad |= hexDigit[c]
-	}
-	return bad == 0
+// hexOnly tells whether the eight bytes of x are all lower-case hexadecimal
+// digits: with bit 7 clear, adding 0x80-c sets it where a byte is at least c.
+func hexOnly(x uint64) bool {
+	digit := (x + (0x80-'0')*lsb) &^ (x + (0x80-'9'-1)*lsb)
+	letter := (x + (0x80-'a')*lsb) &^ (x + (0x80-'f'-1)*lsb)
+	return (digit|letter)&^x&msb == msb
 }
 
-var contentHashPrefix = []byte("sha256:")
+// isHex is for lengths that are multiples of eight.
+func isHex(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		x := binary.LittleEndian.Uint64(b)
+		if x&msb != 0 || !hexOnly(x) {
+			return false
+		}
+	}
+	return len(b) == 0
+}
 
-func contentHash(b []byte) bool {
-	return len(b) == 71 && bytes.HasPrefix(b, contentHashPrefix) && isHex(b[7:])
+const contentHashPrefix = "sha256:"
+
+// contentHash reads the rest of a content hash, and its closing mark.
+func (r *Reader) contentHash(i int) (int, Span) {
+	end := i + len(contentHashPrefix) + 64
+	if end >= len(r.buf) || r.buf[end] != '"' || !has(r.buf, i, contentHashPrefix) || !isHex(r.buf[i+len(contentHashPrefix):end]) {
+		return -1, Span{}
+	}
+	return end + 1, Span{int32(i), int32(end)}
 }

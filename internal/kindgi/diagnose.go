@@ -138,7 +138,7 @@ func badTime(doc any) (string, bool) {
 	m, _ := doc.(map[string]any)
 	bad := func(v any) bool {
 		s, ok := v.(string)
-		return !ok || !validTime([]byte(s), false)
+		return !ok || !validTime([]byte(s))
 	}
 	if bad(m["createdAt"]) {
 		return "/createdAt", true

@@ -99,7 +99,9 @@ func (r *Reader) find(id []byte) int32 {
 func (r *Reader) resolveEdges() *Error {
 	for i := range r.Edges {
 		e := &r.Edges[i]
-		if e.From = r.find(r.Bytes(e.from)); e.From < 0 {
+		if i > 0 && bytes.Equal(r.Bytes(r.Edges[i-1].from), r.Bytes(e.from)) {
+			e.From = r.Edges[i-1].From
+		} else if e.From = r.find(r.Bytes(e.from)); e.From < 0 {
 			return r.graphError("/edges/"+strconv.Itoa(i)+"/from", "edge from %q: there is no such node", r.Text(e.from))
 		}
 		if e.To = r.find(r.Bytes(e.to)); e.To < 0 {

@@ -27,11 +27,11 @@ const (
 
 // special marks the bytes of x that a string scanner must look at: quotation
 // mark, backslash, control characters, and anything that is not ASCII. The
-// lowest mark is always right; higher ones may be borrows.
+// lowest mark is always right; higher ones may be borrows. Flipping bit 1
+// moves the quotation mark (0x22) right behind the control characters (to
+// 0x20), so that one comparison finds both.
 func special(x uint64) uint64 {
-	quote := x ^ ('"' * lsb)
-	slash := x ^ ('\\' * lsb)
-	return ((quote - lsb) | (slash - lsb) | (x - 0x20*lsb) | x) & msb
+	return (((x ^ 0x02*lsb) - 0x21*lsb) | ((x ^ '\\'*lsb) - lsb) | x) & msb
 }
 
 // str reads the rest of a string whose opening quotation mark stands before
@@ -39,9 +39,11 @@ func special(x uint64) uint64 {
 func str(b []byte, i int) int {
 	for {
 		for len(b)-i >= 8 {
-			m := special(binary.LittleEndian.Uint64(b[i:]))
-			if m != 0 {
+			if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
+				if b[i] == '"' {
+					return i
+				}
 				break
 			}
 			i += 8

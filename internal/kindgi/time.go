@@ -1,15 +1,8 @@
 package kindgi
 
-import "time"
-
 // validTime tells whether b is a date-time as provstream writes it: RFC 3339,
-// UTC, exactly three fraction digits, Z. A foreign document may use the rest
-// of RFC 3339.
-func validTime(b []byte, foreign bool) bool {
-	if foreign {
-		_, err := time.Parse(time.RFC3339, string(b))
-		return err == nil
-	}
+// UTC, exactly three fraction digits, Z.
+func validTime(b []byte) bool {
 	if len(b) != 24 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[19] != '.' || b[23] != 'Z' {
 		return false
 	}
