@@ -1,0 +1,303 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"provstream/internal/kafka"
+	"provstream/internal/kafkatest"
+	"provstream/internal/topics"
+)
+
+// relay is a task that copies prov.steps to prov.turns, numbering the records
+// of its partition from what is committed: a state that shows every repeat and
+// every loss.
+type relay struct {
+	in  kafka.Input
+	cfg kafka.Config
+	n   int
+}
+
+func (r *relay) Process(records []*kgo.Record, out *kafka.Out) error {
+	for _, rec := range records {
+		r.n++
+		out.Produce(&kgo.Record{Topic: r.cfg.Topic(topics.Turns), Partition: r.in.Partition, Value: fmt.Appendf(nil, "%d %s", r.n, rec.Value)})
+	}
+	return nil
+}
+func (r *relay) Gap(from, to int64, _ *kafka.Out) error {
+	return kafka.Fatal(fmt.Errorf("gap %d-%d", from, to))
+}
+func (r *relay) Flush(int64, *kafka.Out) error { return nil }
+func (r *relay) Metadata() string              { return fmt.Sprint(r.n) }
+func (r *relay) Close()                        {}
+
+func testConfig(c *kafkatest.Cluster) kafka.Config {
+	cfg := kafka.Config{Flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix, Extra: c.Opts}, Service: "relay"}
+	if testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return cfg
+}
+
+// startRelay runs the service until the returned function stops it, which gives
+// its error.
+func startRelay(cfg kafka.Config, health *kafka.Health) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- kafka.RunService(ctx, cfg, nil, health, kafka.LoopSpec{Topics: []string{topics.Steps}},
+			func(context.Context, *kafka.Cluster) (kafka.OpenTask, error) {
+				return func(_ context.Context, in kafka.Input) (kafka.Task, error) {
+					r := &relay{in: in, cfg: cfg}
+					fmt.Sscan(in.Metadata, &r.n)
+					return r, nil
+				}, nil
+			})
+	}()
+	return func() error { cancel(); return <-done }
+}
+
+func produce(t *testing.T, cl *kgo.Client, topic string, from, to int, partitions int32) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		r := &kgo.Record{Topic: topic, Partition: int32(i) % partitions, Value: fmt.Appendf(nil, "v%d", i)}
+		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readAll reads what is committed of a topic, partition by partition.
+func readAll(t *testing.T, cfg kafka.Config, topic string, partitions int32) [][]string {
+	t.Helper()
+	cluster, err := kafka.Open(t.Context(), cfg.Flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	out := make([][]string, partitions)
+	for p := range partitions {
+		b, err := cluster.Bounds(t.Context(), topic, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cluster.Read(t.Context(), topic, p, b.Start, b.End, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+			for _, r := range recs {
+				out[p] = append(out[p], string(r.Value))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// want is what the relay must have written for values 0 to n: numbered without
+// a hole, each value once.
+func want(n int, partitions int32) [][]string {
+	out := make([][]string, partitions)
+	for i := range n {
+		p := i % int(partitions)
+		out[p] = append(out[p], fmt.Sprintf("%d v%d", len(out[p])+1, i))
+	}
+	return out
+}
+
+func checkRelay(t *testing.T, cfg kafka.Config, n int, partitions int32) {
+	t.Helper()
+	got := readAll(t, cfg, cfg.Topic(topics.Turns), partitions)
+	for p := range partitions {
+		if w := want(n, partitions)[p]; !slices.Equal(got[p], w) {
+			t.Errorf("partition %d: got %q, want %q", p, got[p], w)
+		}
+	}
+}
+
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for range 6000 {
+		if cond() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("waited too long for %s", what)
+}
+
+// drained waits until the relay has committed all n records.
+func drained(t *testing.T, cfg kafka.Config, n int, partitions int32) {
+	t.Helper()
+	cluster, err := kafka.Open(t.Context(), cfg.Flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	waitFor(t, "the relay to drain its input", func() bool {
+		offsets, err := cluster.Committed(t.Context(), kafka.DefaultGroup(cfg.Prefix, cfg.Service))
+		if err != nil {
+			return false
+		}
+		total := int64(0)
+		for p := range partitions {
+			if o, ok := offsets.Lookup(cfg.Topic(topics.Steps), p); ok {
+				total += o.At
+			}
+		}
+		return total >= int64(n)
+	})
+}
+
+func TestLoopCarriesOnAfterARestart(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		cfg := testConfig(c)
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		for round := range 3 {
+			stop := startRelay(cfg, nil)
+			produce(t, cl, cfg.Topic(topics.Steps), 20*round, 20*(round+1), c.Partitions)
+			drained(t, cfg, 20*(round+1), c.Partitions)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkRelay(t, cfg, 60, c.Partitions)
+	})
+}
+
+// Two instances share the partitions; one arrives and one leaves in the middle.
+func TestLoopRebalances(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		first := testConfig(c)
+		first.Instance, first.LeaveOnStop = "a", true
+		second := first
+		second.Instance = "b"
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		stopA := startRelay(first, nil)
+		var healthB kafka.Health
+		var stopB func() error
+		for i := range 400 {
+			produce(t, cl, first.Topic(topics.Steps), i, i+1, c.Partitions)
+			time.Sleep(25 * time.Millisecond)
+			if i == 100 {
+				stopB = startRelay(second, &healthB)
+			}
+			if i == 250 {
+				if healthB.Status().Open == 0 {
+					t.Error("the second instance got no partition")
+				}
+				if err := stopA(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		drained(t, first, 400, c.Partitions)
+		if err := stopB(); err != nil {
+			t.Fatal(err)
+		}
+		checkRelay(t, first, 400, c.Partitions)
+	})
+}
+
+// Each effect of a transaction fails three times: without having happened, by a
+// lost connection, and having happened with an error as the answer.
+func TestLoopSurvivesFailedEffects(t *testing.T) {
+	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.InitProducerID, kmsg.Heartbeat} {
+		for _, happened := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s happened=%v", key.Name(), happened), func(t *testing.T) {
+				t.Parallel()
+				kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+					cfg := testConfig(c)
+					cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+					produce(t, cl, cfg.Topic(topics.Steps), 0, 40, c.Partitions)
+					hits := failSome(c, key, happened)
+					stop := startRelay(cfg, nil)
+					for i := range 40 {
+						produce(t, cl, cfg.Topic(topics.Steps), 40+i, 41+i, c.Partitions)
+						time.Sleep(10 * time.Millisecond)
+					}
+					drained(t, cfg, 80, c.Partitions)
+					if err := stop(); err != nil {
+						t.Fatal(err)
+					}
+					if hits() == 0 && key != kmsg.AddOffsetsToTxn && key != kmsg.Heartbeat {
+						t.Error("the fault was never met")
+					}
+					checkRelay(t, cfg, 80, c.Partitions)
+				})
+			})
+		}
+	}
+}
+
+// failSome lets the first, fourth and fifth request of a kind fail.
+func failSome(c *kafkatest.Cluster, key kmsg.Key, happened bool) (hits func() int) {
+	var n atomic.Int64
+	some := func(req kmsg.Request) bool {
+		if p, ok := req.(*kmsg.ProduceRequest); ok && p.TransactionID == nil {
+			return false // the test's own
+		}
+		switch n.Add(1) {
+		case 1, 4, 5:
+			return true
+		}
+		return false
+	}
+	if happened {
+		// kfake does the work and answers with the error.
+		h := c.Fake.Fault(
+			kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.RequestTimedOut, Count: -1, When: some},
+			kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.RequestTimedOut, Count: -1, TopLevel: true, When: some})
+		return h.Hits
+	}
+	var failed atomic.Int64
+	c.Fake.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.Fake.KeepControl()
+		if !some(req) {
+			return nil, nil, false
+		}
+		failed.Add(1)
+		return nil, errors.New("connection lost"), true
+	})
+	return func() int { return int(failed.Load()) }
+}
+
+func TestOpenNamesWhatIsMissing(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{NoTopics: true}, func(t *testing.T, c *kafkatest.Cluster) {
+		cfg := testConfig(c)
+		_, err := kafka.Open(t.Context(), cfg.Flags)
+		if err == nil || !kafka.IsFatal(err) || !strings.Contains(err.Error(), "provctl topics create") || !strings.Contains(err.Error(), topics.Runs) {
+			t.Errorf("missing topics: %v", err)
+		}
+		for i, topic := range topics.All() {
+			n := int32(4)
+			if topic.Name == topics.DAGs {
+				n = 3
+			}
+			if !topic.Partitioned {
+				n = 1
+			}
+			if err := c.Fake.CreateTopic(topics.All()[i].Name, n, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = kafka.Open(t.Context(), cfg.Flags)
+		if err == nil || !kafka.IsFatal(err) || !strings.Contains(err.Error(), "prov.dags 3") {
+			t.Errorf("unequal counts: %v", err)
+		}
+	})
+}
