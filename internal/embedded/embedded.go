@@ -69,6 +69,7 @@ type Broker struct {
 	Repaired *Repair
 
 	cluster *kfake.Cluster
+	journal *journal
 	unlock  func() error
 	dir     string
 	once    sync.Once
@@ -120,10 +121,18 @@ func (b *Broker) openFolder(cfg Config) error {
 }
 
 func (b *Broker) start(ctx context.Context, cfg Config) error {
+	// No client is let in before everything is set up.
+	ready := make(chan struct{})
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID("provstream-embedded"),
-		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, cfg.Listen) }),
+		kfake.ListenFn(func(network, _ string) (net.Listener, error) {
+			l, err := net.Listen(network, cfg.Listen)
+			if err != nil {
+				return nil, err
+			}
+			return gate{l, ready}, nil
+		}),
 		kfake.WithLogger(logger{cfg.Log}),
 		kfake.BrokerConfigs(map[string]string{
 			// kfake's cleaner also takes records of open transactions for
@@ -140,6 +149,13 @@ func (b *Broker) start(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("embedded broker: %w", explain(err, cfg.Listen))
 	}
 	b.cluster = cluster
+	if cfg.DataDir != "" {
+		b.journal, err = watch(cluster, cfg.DataDir, cfg.Log)
+	}
+	close(ready)
+	if err != nil {
+		return fmt.Errorf("embedded broker: %w", err)
+	}
 	b.Addr = cluster.ListenAddrs()[0]
 
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr))
@@ -195,13 +211,24 @@ func (b *Broker) Close() error {
 	b.once.Do(func() {
 		if b.cluster != nil {
 			b.cluster.Close()
-			if b.dir != "" {
-				b.err = markClosed(b.dir)
+			if b.journal != nil {
+				b.err = errors.Join(b.journal.close(), markClosed(b.dir))
 			}
 		}
 		b.err = errors.Join(b.err, b.unlock())
 	})
 	return b.err
+}
+
+// gate is a listener that accepts nobody before it is opened.
+type gate struct {
+	net.Listener
+	open <-chan struct{}
+}
+
+func (g gate) Accept() (net.Conn, error) {
+	<-g.open
+	return g.Listener.Accept()
 }
 
 func checkListen(addr string) error {
