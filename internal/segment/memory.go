@@ -264,3 +264,17 @@ func (t *hashTable) place(h Hash16, v uint32) {
 func (h Hash16) slot() uint64 {
 	return uint64(h[0]) | uint64(h[1])<<8 | uint64(h[2])<<16 | uint64(h[3])<<24 | uint64(h[4])<<32
 }
+
+// StepsByTurn groups the remembered counted steps by the index of their turn.
+func (m *Memory) StepsByTurn() map[int32][]*StepInfo {
+	if m == nil {
+		return nil
+	}
+	by := make(map[int32][]*StepInfo)
+	for i := range m.steps {
+		if s := &m.steps[i]; s.Counted && s.Turn >= 0 {
+			by[s.Turn] = append(by[s.Turn], s)
+		}
+	}
+	return by
+}

@@ -1,0 +1,280 @@
+package lineage
+
+import (
+	"encoding/hex"
+	"strconv"
+
+	"provstream/internal/acs"
+	"provstream/internal/dag"
+	"provstream/internal/jcs"
+	"provstream/internal/segment"
+)
+
+// prepare notes what checks ask of the whole segment, wherever it stands.
+func (f *Facts) prepare() {
+	o, g := f.order, f.order.Seg
+	n := g.Syms.Len()
+	f.stamps, f.stamp = resize(f.stamps, n), 0
+	f.heads, f.agents = resize(f.heads, n), resize(f.agents, n)
+	f.denied = resize(f.denied, len(g.Steps))
+	f.publishes, f.lastAsk, f.anyAgent, f.promised = false, false, false, false
+	f.stopped, f.started, f.skills, f.turnSteps, f.recalled = nil, nil, nil, nil, nil
+	if m := o.Mem; m != nil {
+		f.publishes, f.lastAsk = len(m.Heads) > 0, m.LastDecisionAsk
+		f.anyAgent, f.promised = len(m.Agents) > 0, m.Deterministic
+	}
+	for i := range g.Decisions {
+		d := &g.Decisions[i]
+		if d.ChainHash != segment.None {
+			f.heads[d.ChainHash], f.publishes = true, true
+		}
+		if s := o.StepOf[i]; s >= 0 && string(g.Syms.Bytes(d.Decision)) == "deny" {
+			f.denied[s] = true
+		}
+	}
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		m := g.More(s)
+		switch {
+		case o.Standing[i] == segment.Handshake:
+			f.promised = f.promised || string(g.Syms.Bytes(m.Producer)) == "deterministic"
+		case o.Standing[i] != segment.Counted:
+		case s.Hook == acs.HookSubagentStart:
+			set(&f.started, m.Subagent)
+		case s.Hook == acs.HookSubagentStop:
+			set(&f.stopped, m.Subagent)
+		case s.Hook == acs.HookSkillRegister:
+			set(&f.skills, [2]segment.Sym{m.Skill, m.Digest})
+		}
+	}
+}
+
+func set[K comparable](m *map[K]bool, k K) {
+	if *m == nil {
+		*m = make(map[K]bool)
+	}
+	(*m)[k] = true
+}
+
+// step makes the checks of one step.
+func (f *Facts) step(r segment.Ref) {
+	o, g := f.order, f.order.Seg
+	i := r.Step()
+	s := &g.Steps[i]
+	if g.AfterEnd {
+		f.add(r, StepAfterSeal, "")
+	}
+	switch o.Standing[i] {
+	case segment.Rejected:
+		f.add(r, StepRejected, f.text(g.More(s).RejectedKind))
+		return
+	case segment.Loser:
+		f.add(r, StepConflict, hex.EncodeToString(s.RequestHash[:]))
+		f.agent(r, s)
+		return
+	}
+	f.agent(r, s)
+	if s.Skewed {
+		f.add(r, ClockSkew, strconv.FormatInt((s.EventTime-s.RecordedAt)/1000, 10))
+	}
+	f.chain(r, g.More(s).ChainHash)
+	if o.Standing[i] == segment.Handshake {
+		return
+	}
+	f.provenance(r, g.Provs(s), g.ProvStart(s), s.Hook == acs.HookSubagentStop)
+	if n := g.More(s).ProvenanceMissing; n > 0 && f.promised {
+		f.add(r, ProvenanceMissing, strconv.Itoa(int(n)))
+	}
+	f.hook(r, s)
+}
+
+// hook makes the checks of one kind of step.
+func (f *Facts) hook(r segment.Ref, s *segment.Step) {
+	g, mem := f.order.Seg, f.order.Mem
+	switch s.Hook {
+	case acs.HookUnknown:
+		f.add(r, UnknownMethod, f.text(s.Method))
+	case acs.HookTurnStart:
+		f.turnID(r, s)
+	case acs.HookTurnEnd:
+		f.turnID(r, s)
+		f.turnEnd(r, s)
+	case acs.HookToolCallResult:
+		f.result(r, s, s.RequestIDRef)
+	case acs.HookWrapped:
+		if s.Answer && dag.IsToolsCall(g, s) {
+			f.result(r, s, segment.None)
+		}
+	case acs.HookPreCompact:
+		f.preCompact(r, s)
+	case acs.HookPostCompact:
+		f.chain(r, g.Compaction(s).ChainHash)
+		f.postCompact(r, s)
+	case acs.HookSubagentStop:
+		session := g.More(s).Subagent
+		if !f.started[session] && !mem.HasSubagent(g.Syms.Bytes(session)) && !mem.MemoryLimited() {
+			f.add(r, SubagentUnstarted, f.text(session))
+		}
+	case acs.HookSkillLoad:
+		m := g.More(s)
+		if !f.skills[[2]segment.Sym{m.Skill, m.Digest}] && !mem.HasSkill(g.Syms.Bytes(m.Skill), g.Syms.Bytes(m.Digest)) && !mem.MemoryLimited() {
+			f.add(r, SkillUnregistered, f.text(m.Skill))
+		}
+	}
+}
+
+// decision makes the checks of one decision.
+func (f *Facts) decision(r segment.Ref) {
+	o, g := f.order, f.order.Seg
+	d := &g.Decisions[r.Decision()]
+	if g.AfterEnd {
+		f.add(r, DecisionAfterSeal, "")
+	}
+	if o.StepOf[r.Decision()] == segment.Nowhere && !o.Mem.MemoryLimited() {
+		f.add(r, DecisionWithoutStep, "")
+	}
+	f.provenance(r, g.DecisionProvs(d), g.DecisionProvStart(d), false)
+	f.lastAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
+}
+
+// agent: agent_changed, on the first accepted record of each further agent_id.
+func (f *Facts) agent(r segment.Ref, s *segment.Step) {
+	id := s.AgentID
+	if id == segment.None || f.agents[id] {
+		return
+	}
+	f.agents[id] = true
+	if f.order.Mem.HasAgent(f.order.Seg.Syms.Bytes(id)) {
+		return
+	}
+	if f.anyAgent {
+		f.add(r, AgentChanged, f.text(id))
+	}
+	f.anyAgent = true
+}
+
+// chain: chain_gap, where a claimed head is none that a decision of the run
+// published. An ask may move the head without a hook of its own (ACS §8.3).
+func (f *Facts) chain(r segment.Ref, hash segment.Sym) {
+	if hash == segment.None || !f.publishes || f.lastAsk || f.heads[hash] {
+		return
+	}
+	if m := f.order.Mem; m != nil {
+		for _, h := range m.Heads {
+			if h == string(f.order.Seg.Syms.Bytes(hash)) {
+				return
+			}
+		}
+	}
+	f.add(r, ChainGap, f.text(hash))
+}
+
+// provenance: unknown_origin, unresolved_parent and provenance_conflict.
+func (f *Facts) provenance(r segment.Ref, provs []segment.Prov, start int32, subagentStop bool) {
+	g := f.order.Seg
+	limited := f.order.Mem.MemoryLimited()
+	for i := range provs {
+		p := &provs[i]
+		if p.Origin == acs.OriginUnknown {
+			f.add(r, UnknownOrigin, f.text(p.OriginName))
+		}
+		mint, _ := f.index.Mint(p.ID)
+		if mint.Remembered {
+			continue
+		}
+		object := start + int32(i)
+		if object != mint.Object {
+			m := g.ProvAt(mint.Object)
+			if m.OriginName != p.OriginName || m.SourceID != p.SourceID || !f.index.SameParents(object, mint.Object) {
+				f.add(r, ProvenanceConflict, f.text(p.ID))
+			}
+		}
+		if mint.Record != r || subagentStop || limited {
+			continue
+		}
+		for _, q := range g.Parents(p) {
+			if !f.index.Resolves(q) {
+				f.add(r, UnresolvedParent, f.text(q))
+			}
+		}
+	}
+}
+
+// result: result_without_call. A reference that leads nowhere proves nothing
+// once the run's memory is limited.
+func (f *Facts) result(r segment.Ref, s *segment.Step, reference segment.Sym) {
+	if f.graph.FoundCall(r.Step()) {
+		return
+	}
+	if reference != segment.None && f.order.Mem.MemoryLimited() && f.order.Resolve(reference) == segment.Nowhere {
+		return
+	}
+	f.add(r, ResultWithoutCall, f.text(reference))
+}
+
+// turnID: turn_id_mismatch.
+func (f *Facts) turnID(r segment.Ref, s *segment.Step) {
+	b := f.order.Seg.Boundary(s)
+	if b.MetadataTurn != segment.None && b.PayloadTurn != segment.None && b.MetadataTurn != b.PayloadTurn {
+		f.add(r, TurnIDMismatch, f.text(b.MetadataTurn))
+	}
+}
+
+// absence makes the checks marked °.
+func (f *Facts) absence() {
+	o, g := f.order, f.order.Seg
+	sessionStart := o.Mem != nil && (o.Mem.Segments > 0 || o.Mem.SessionStart)
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		if o.Standing[i] != segment.Counted {
+			continue
+		}
+		r := segment.StepRef(int32(i))
+		switch s.Hook {
+		case acs.HookSessionStart:
+			sessionStart = true
+		case acs.HookTurnStart:
+			if s.Turn != segment.None && o.Turns.End[s.Turn] < 0 && !f.turns.HasSealedEnd(f.turns.Index(s.Turn)) {
+				f.add(r, MissingTurnEnd, f.text(s.Turn))
+			}
+		case acs.HookSubagentStart:
+			if f.OpenSubagent(int32(i)) {
+				f.add(r, SubagentUnfinished, f.text(g.More(s).Subagent))
+			}
+		case acs.HookToolCallRequest, acs.HookWrapped:
+			if f.OpenCall(int32(i)) {
+				f.add(r, CallWithoutResult, "")
+			}
+		}
+	}
+	if !sessionStart && len(o.Refs) > 0 {
+		f.add(o.Refs[0], MissingSessionStart, "")
+	}
+}
+
+// OpenCall reports whether a step is a tool call with neither result nor deny.
+func (f *Facts) OpenCall(i int32) bool {
+	g := f.order.Seg
+	s := &g.Steps[i]
+	if s.Hook != acs.HookToolCallRequest && (s.Answer || !dag.IsToolsCall(g, s)) {
+		return false
+	}
+	return !f.graph.HasResult(i) && !f.denied[i]
+}
+
+// Unanswered reports whether a step is an MCP request without an answer.
+func (f *Facts) Unanswered(i int32) bool {
+	g := f.order.Seg
+	s := &g.Steps[i]
+	m := g.More(s)
+	return s.Hook == acs.HookWrapped && !s.Answer && m.MCPMethod != segment.None && m.InnerID != segment.None && !f.graph.HasResult(i)
+}
+
+// OpenSubagent reports whether a subagentStart's session has not stopped.
+func (f *Facts) OpenSubagent(i int32) bool {
+	g := f.order.Seg
+	return !f.stopped[g.More(&g.Steps[i]).Subagent]
+}
+
+// number prints a declared number as JCS does.
+func number(v float64) string { return string(jcs.AppendNumber(nil, v)) }

@@ -1,0 +1,83 @@
+package lineage
+
+import (
+	"fmt"
+	"strconv"
+
+	"provstream/internal/segment"
+)
+
+// turnEnd makes the checks of a turn's turnEnd (its last one; earlier turnEnds
+// are members): turn_steps_mismatch, tool_call_count_mismatch and
+// turn_summary_lineage.
+func (f *Facts) turnEnd(r segment.Ref, s *segment.Step) {
+	o := f.order
+	if s.Turn == segment.None || o.Turns.End[s.Turn] != r.Step() {
+		return
+	}
+	turn := f.turns.Index(s.Turn)
+	b := o.Seg.Boundary(s)
+	members, calls := f.turns.Members(turn)
+	nested, nestedCalls := f.turns.Nested(turn)
+	byNested := false
+	if b.StepCount.Set {
+		var met bool
+		if met, byNested = Met(b.StepCount.Value, members, nested); !met {
+			f.add(r, TurnStepsMismatch, number(b.StepCount.Value)+"/"+strconv.Itoa(members))
+		}
+	}
+	if byNested {
+		calls += nestedCalls
+	}
+	if b.ToolCallCount.Set && b.ToolCallCount.Value != float64(calls) {
+		f.add(r, ToolCallCountMismatch, number(b.ToolCallCount.Value)+"/"+strconv.Itoa(calls))
+	}
+	if s.HasSummary {
+		f.turnSummary(r, s, turn, byNested)
+	}
+}
+
+// turnSummary: derived_from of the summary against the ids that the members
+// carry, and the steps of nested turns where those meet the count.
+func (f *Facts) turnSummary(r segment.Ref, s *segment.Step, turn int32, byNested bool) {
+	if f.order.Mem.MemoryLimited() && f.turns.HasSealedSteps(turn) {
+		return // some of the turn's ids may no longer be remembered
+	}
+	stated := f.statedParents(s)
+	f.indexTurns()
+	var steps []int32
+	for _, i := range f.turnSteps[turn] {
+		if i != r.Step() {
+			steps = append(steps, i)
+		}
+	}
+	earlier := f.recalled[turn]
+	if byNested {
+		earlier = append([]*segment.StepInfo(nil), earlier...)
+		f.turns.EachNested(turn, func(t int32) {
+			steps = append(steps, f.turnSteps[t]...)
+			earlier = append(earlier, f.recalled[t]...)
+		})
+	}
+	if missing, extra := f.compare(stated, steps, earlier); missing+extra > 0 {
+		f.add(r, TurnSummaryLineage, fmt.Sprintf("missing %d, extra %d", missing, extra))
+	}
+}
+
+// indexTurns groups the segment's counted steps that carry ids, and what is
+// remembered of earlier ones, by turn. It is made once, when first asked.
+func (f *Facts) indexTurns() {
+	if f.turnSteps != nil {
+		return
+	}
+	f.turnSteps = make(map[int32][]int32)
+	o, g := f.order, f.order.Seg
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		if o.Standing[i] == segment.Counted && s.Turn != segment.None && len(g.Provs(s)) > 0 {
+			t := f.turns.Index(s.Turn)
+			f.turnSteps[t] = append(f.turnSteps[t], int32(i))
+		}
+	}
+	f.recalled = o.Mem.StepsByTurn()
+}
