@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -125,4 +126,22 @@ func (f *Faults) Duration(flag, s string, least, most time.Duration) time.Durati
 		f.Add(fmt.Errorf("%s: %s is not between %s and %s", flag, s, least, most))
 	}
 	return d
+}
+
+// Size parses a number of bytes, with one of the units KiB, MiB, GiB.
+func (f *Faults) Size(flag, s string, least, most int64) int64 {
+	number, unit := s, int64(1)
+	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			number, unit = n, u
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	switch {
+	case err != nil || n > 1<<40/unit:
+		f.Add(fmt.Errorf("%s: %q is no size like 65536, 64KiB or 1MiB", flag, s))
+	case n*unit < least || n*unit > most:
+		f.Add(fmt.Errorf("%s: %s is not between %d and %d bytes", flag, s, least, most))
+	}
+	return n * unit
 }

@@ -26,8 +26,20 @@ type Status struct {
 	LastErrorAt time.Time
 }
 
-// Ready tells whether the service does its work now.
-func (s Status) Ready() bool { return s.Running && !s.Stopping && s.Opening == 0 }
+// NotReady says why the service does not do its work now; "" if it does.
+func (s Status) NotReady() string {
+	switch {
+	case s.Stopping:
+		return "stopping"
+	case !s.Running && s.LastError != "":
+		return "starting again after an error"
+	case !s.Running:
+		return "starting"
+	case s.Opening > 0:
+		return "restoring partitions"
+	}
+	return ""
+}
 
 // Status returns the present state.
 func (h *Health) Status() Status {

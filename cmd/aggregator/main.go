@@ -1,0 +1,98 @@
+// Command aggregator reads steps and writes turn summaries, session summaries
+// and unsigned provenance DAGs. It is a shell around package aggregator.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"provstream/internal/aggregator"
+	"provstream/internal/kafka"
+	"provstream/internal/serve"
+	"provstream/internal/window"
+)
+
+type cli struct {
+	kafka.ServiceFlags
+	serve.Flags
+
+	IngestGroup    string `help:"Consumer group of ingest; <prefix>provstream-ingest when empty."`
+	ClockTolerance string `help:"How far the clocks of hosts and brokers may be apart." default:"1s" placeholder:"DURATION"`
+
+	CompleteGrace string `help:"A turn closes so long after its turnEnd when its step_count is met." default:"1s" placeholder:"DURATION"`
+	Grace         string `help:"A turn closes so long after its turnEnd when its step_count is not met." default:"10s" placeholder:"DURATION"`
+	SealGrace     string `help:"A run seals so long after its sessionEnd." default:"10s" placeholder:"DURATION"`
+	TurnIdle      string `help:"A turn without turnEnd closes so long after its last step." default:"15m" placeholder:"DURATION"`
+	SessionIdle   string `help:"A run without sessionEnd seals so long after its last record." default:"1h" placeholder:"DURATION"`
+	LateGrace     string `help:"What comes after a sealed run seals so long after its last record." default:"1m" placeholder:"DURATION"`
+	LateRetention string `help:"How long a run is remembered after its sessionEnd." default:"10m" placeholder:"DURATION"`
+	IdleRetention string `help:"How long a run is remembered after it sealed for silence." default:"24h" placeholder:"DURATION"`
+	MaxRunWeight  string `help:"A run of this weight seals a segment." default:"4MiB" placeholder:"SIZE"`
+	MaxOpenSteps  int    `help:"A partition with more open steps seals the runs that are silent for longest." default:"2000000"`
+	MaxRunIds     int    `name:"max-run-ids" help:"Hashes that are remembered of a run's sealed segments." default:"200000"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the default action is back: a second one ends at once.
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "aggregator:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c cli
+	done, err := serve.Parse("aggregator", "Reads steps; writes turn and session summaries and unsigned provenance DAGs.", "127.0.0.1:9465", &c, args, stdout, stderr)
+	if done || err != nil {
+		return err
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	if c.PrintConfig {
+		return serve.PrintConfig(stdout, c)
+	}
+	s := serve.New(aggregator.Service, c.Flags, stderr)
+	cfg.Logger, cfg.Registerer, cfg.Health = s.Logger, s.Registry, s.Health
+	return s.Run(ctx, func(ctx context.Context) error { return aggregator.Run(ctx, cfg) })
+}
+
+// config turns the flags into values; all faults come together.
+func (c *cli) config() (aggregator.Config, error) {
+	var faults kafka.Faults
+	cfg := aggregator.Config{IngestGroup: c.IngestGroup}
+	var err error
+	cfg.Config, err = c.ServiceFlags.Config(aggregator.Service)
+	faults.Add(err)
+	c.Flags.Check(&faults)
+	grace := func(flag, s string) time.Duration { return faults.Duration(flag, s, 0, 0) }
+	cfg.ClockTolerance = faults.Duration("--clock-tolerance", c.ClockTolerance, time.Millisecond, time.Hour)
+	cfg.Window = window.Config{
+		CompleteGrace: grace("--complete-grace", c.CompleteGrace),
+		Grace:         grace("--grace", c.Grace),
+		SealGrace:     grace("--seal-grace", c.SealGrace),
+		TurnIdle:      grace("--turn-idle", c.TurnIdle),
+		SessionIdle:   grace("--session-idle", c.SessionIdle),
+		LateGrace:     grace("--late-grace", c.LateGrace),
+		LateRetention: grace("--late-retention", c.LateRetention),
+		IdleRetention: grace("--idle-retention", c.IdleRetention),
+		MaxRunWeight:  faults.Size("--max-run-weight", c.MaxRunWeight, 64<<10, 4<<20),
+		MaxOpenSteps:  c.MaxOpenSteps,
+		MaxRunIDs:     c.MaxRunIds,
+	}
+	if c.MaxOpenSteps < 1 {
+		faults.Add(fmt.Errorf("--max-open-steps: %d is less than 1", c.MaxOpenSteps))
+	}
+	if c.MaxRunIds < 1 {
+		faults.Add(fmt.Errorf("--max-run-ids: %d is less than 1", c.MaxRunIds))
+	}
+	return cfg, faults.Err()
+}
