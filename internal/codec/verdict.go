@@ -1,0 +1,112 @@
+package codec
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+
+	"provstream/internal/acs"
+
+	"github.com/santhosh-tekuri/jsonschema/v5"
+)
+
+// validate asks jsonschema/v5. Of the assertions that fail it tells the one
+// with the smallest instance pointer, then the smallest keyword. prefix is the
+// pointer of v in its envelope.
+func validate(sch *jsonschema.Schema, v any, kind, prefix string) *DeadLetter {
+	err := sch.Validate(v)
+	if err == nil {
+		return nil
+	}
+	var fault *jsonschema.ValidationError
+	if !errors.As(err, &fault) {
+		// v5 has no other errors for the values and schemas it is given here.
+		return &DeadLetter{Kind: kind, Pointer: prefix, Message: "the schema could not be applied"}
+	}
+	leaf := leaf{}
+	leaf.collect(fault)
+	return schemaFault(kind, prefix+leaf.pointer, leaf.keyword, leaf.schema)
+}
+
+func schemaFault(kind, pointer, keyword, id string) *DeadLetter {
+	message, ok := keywordMessages[keyword]
+	if !ok {
+		message = "the value at the pointer breaks the keyword of the schema"
+	}
+	return &DeadLetter{Kind: kind, Pointer: pointer, Keyword: keyword, Schema: id, Message: message}
+}
+
+// keywordMessages say what is wrong without repeating anything of the record.
+var keywordMessages = map[string]string{
+	"additionalProperties": "the object at the pointer has a member that is not allowed",
+	"const":                "the value at the pointer is not the one that is allowed",
+	"enum":                 "the value at the pointer is none of those that are allowed",
+	"format":               "the string at the pointer does not have the required format",
+	"maxLength":            "the string at the pointer is too long",
+	"maximum":              "the number at the pointer is too large",
+	"minItems":             "the array at the pointer has too few items",
+	"minLength":            "the string at the pointer is too short",
+	"minProperties":        "the object at the pointer has too few members",
+	"minimum":              "the number at the pointer is too small",
+	"oneOf":                "the object at the pointer must match exactly one of the alternatives",
+	"pattern":              "the string at the pointer does not match the required pattern",
+	"required":             "the object at the pointer lacks a required member",
+	"type":                 "the value at the pointer has another type than the required one",
+	"uniqueItems":          "the array at the pointer has an item twice",
+}
+
+// leaf is the smallest failing assertion that was seen.
+type leaf struct {
+	found                    bool
+	pointer, keyword, schema string
+}
+
+// add takes in one more failing assertion.
+func (l *leaf) add(pointer, keyword, schema string) {
+	if l.found && (pointer > l.pointer || pointer == l.pointer && (keyword > l.keyword || keyword == l.keyword && schema >= l.schema)) {
+		return
+	}
+	*l = leaf{true, pointer, keyword, schema}
+}
+
+// collect takes in the leaves of a v5 error. It descends through the nodes that
+// only lead on: those of $ref, allOf and then, and those that merely group. What
+// fails inside the branches of another applicator (oneOf, anyOf, not) is no
+// leaf: the applicator itself is.
+func (l *leaf) collect(e *jsonschema.ValidationError) {
+	id, fragment, _ := strings.Cut(e.AbsoluteKeywordLocation, "#")
+	keyword := fragment[strings.LastIndexByte(fragment, '/')+1:]
+	group := e.Message == ""
+	if len(e.Causes) > 0 && (group || keyword != "oneOf" && keyword != "anyOf" && keyword != "contains" && keyword != "minContains") {
+		for _, cause := range e.Causes {
+			l.collect(cause)
+		}
+		return
+	}
+	l.add(plainPointer(e.InstanceLocation), keyword, id)
+}
+
+// plainPointer turns v5's percent-encoded instance location into a plain RFC
+// 6901 pointer. Names are clamped like every other string taken over from an
+// envelope.
+func plainPointer(location string) string {
+	plain, err := url.PathUnescape(location)
+	if err != nil || len(plain) <= acs.MaxString {
+		return plain
+	}
+	tokens := strings.Split(plain, "/")
+	for i, token := range tokens {
+		if len(token) > acs.MaxString {
+			tokens[i] = pointerToken(unpointer.Replace(token))
+		}
+	}
+	return strings.Join(tokens, "/")
+}
+
+var unpointer = strings.NewReplacer("~1", "/", "~0", "~")
+var topointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointerToken writes a member name as a token of a JSON pointer.
+func pointerToken(name string) string {
+	return topointer.Replace(acs.Clamp(name))
+}
