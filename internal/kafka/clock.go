@@ -31,8 +31,9 @@ type Observation struct {
 	// Holder is the hook partition that holds T back most; nil when all is
 	// read.
 	Holder *HookState
-	// Hooks is the number of hook partitions.
-	Hooks int
+	// Hooks is the number of hook partitions, Behind of those that ingest has
+	// not read to the end.
+	Hooks, Behind int
 }
 
 // HookClock observes how far time has gone for who reads only prov.steps.
@@ -83,6 +84,7 @@ func (h *HookClock) Observe(ctx context.Context) (Observation, error) {
 		if c.At >= s.End {
 			continue
 		}
+		o.Behind++
 		if s.Holds, err = strconv.ParseInt(c.Metadata, 10, 64); err != nil {
 			// Only control records were read there so far.
 			unread = append(unread, s)
@@ -105,7 +107,7 @@ func (h *HookClock) Observe(ctx context.Context) (Observation, error) {
 			continue
 		}
 		s.Blocked = true
-		return Observation{Holder: &s, Hooks: len(hooks)}, nil
+		return Observation{Holder: &s, Hooks: len(hooks), Behind: o.Behind + 1}, nil
 	}
 	return o, nil
 }
