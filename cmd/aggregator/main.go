@@ -22,17 +22,17 @@ type cli struct {
 	serve.Flags
 
 	IngestGroup    string `help:"Consumer group of ingest; <prefix>provstream-ingest when empty."`
-	ClockTolerance string `help:"How far the clocks of hosts and brokers may be apart." default:"1s" placeholder:"DURATION"`
+	ClockTolerance string `help:"How far the clocks of hosts and brokers may be apart." default:"1s"`
 
-	CompleteGrace string `help:"A turn closes so long after its turnEnd when its step_count is met." default:"1s" placeholder:"DURATION"`
-	Grace         string `help:"A turn closes so long after its turnEnd when its step_count is not met." default:"10s" placeholder:"DURATION"`
-	SealGrace     string `help:"A run seals so long after its sessionEnd." default:"10s" placeholder:"DURATION"`
-	TurnIdle      string `help:"A turn without turnEnd closes so long after its last step." default:"15m" placeholder:"DURATION"`
-	SessionIdle   string `help:"A run without sessionEnd seals so long after its last record." default:"1h" placeholder:"DURATION"`
-	LateGrace     string `help:"What comes after a sealed run seals so long after its last record." default:"1m" placeholder:"DURATION"`
-	LateRetention string `help:"How long a run is remembered after its sessionEnd." default:"10m" placeholder:"DURATION"`
-	IdleRetention string `help:"How long a run is remembered after it sealed for silence." default:"24h" placeholder:"DURATION"`
-	MaxRunWeight  string `help:"A run of this weight seals a segment." default:"4MiB" placeholder:"SIZE"`
+	CompleteGrace string `help:"A turn closes so long after its turnEnd when its step_count is met." default:"1s"`
+	Grace         string `help:"A turn closes so long after its turnEnd when its step_count is not met." default:"10s"`
+	SealGrace     string `help:"A run seals so long after its sessionEnd." default:"10s"`
+	TurnIdle      string `help:"A turn without turnEnd closes so long after its last step." default:"15m"`
+	SessionIdle   string `help:"A run without sessionEnd seals so long after its last record." default:"1h"`
+	LateGrace     string `help:"What comes after a sealed run seals so long after its last record." default:"1m"`
+	LateRetention string `help:"How long a run is remembered after its sessionEnd." default:"10m"`
+	IdleRetention string `help:"How long a run is remembered after it sealed for silence." default:"24h"`
+	MaxRunWeight  string `help:"A run of this weight seals a segment." default:"4MiB"`
 	MaxOpenSteps  int    `help:"A partition with more open steps seals the runs that are silent for longest." default:"2000000"`
 	MaxRunIds     int    `name:"max-run-ids" help:"Hashes that are remembered of a run's sealed segments." default:"200000"`
 }

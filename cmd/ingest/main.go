@@ -22,13 +22,13 @@ type cli struct {
 	kafka.ServiceFlags
 	serve.Flags
 
-	UnknownHooks    string `help:"accept or reject steps/* methods outside ACS 0.1.0." default:"accept" placeholder:"accept|reject"`
-	Provenance      string `help:"optional, or required: a data-bearing field without provenance is a dead letter." default:"optional" placeholder:"optional|required"`
-	DeadLetterValue string `help:"full, or reference: dead letters carry coordinates only." default:"full" placeholder:"full|reference"`
+	UnknownHooks    string `help:"accept or reject steps/* methods outside ACS 0.1.0." default:"accept"`
+	Provenance      string `help:"optional, or required: a data-bearing field without provenance is a dead letter." default:"optional"`
+	DeadLetterValue string `help:"full, or reference: dead letters carry coordinates only." default:"full"`
 	TenantTopics    string `help:"JSON file with an object, topic to tenant: which tenant may write which hook topic." placeholder:"FILE"`
 	DefaultTenant   string `help:"Tenant of envelopes that name none." default:"default"`
-	MaxValueBytes   string `help:"Longest record value that is read." default:"1MiB" placeholder:"SIZE"`
-	MaxClockSkew    string `help:"Event time and time of arrival may be so far apart before a step counts as skewed." default:"300s" placeholder:"DURATION"`
+	MaxValueBytes   string `help:"Longest record value that is read." default:"1MiB"`
+	MaxClockSkew    string `help:"Event time and time of arrival may be so far apart before a step counts as skewed." default:"300s"`
 }
 
 func main() {

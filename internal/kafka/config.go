@@ -18,10 +18,10 @@ type ServiceFlags struct {
 	Deployment     string `help:"Name of the deployment: the first part of the logs' origins." default:"provstream" env:"PROVSTREAM_DEPLOYMENT"`
 	Instance       string `help:"Name of this instance, stable over restarts and unique in the service; the host name when empty." env:"PROVSTREAM_INSTANCE"`
 	Group          string `help:"Consumer group; <prefix>provstream-<service> when empty." env:"PROVSTREAM_GROUP"`
-	CommitInterval string `help:"A transaction commits so long after its first record." default:"100ms" placeholder:"DURATION" env:"PROVSTREAM_COMMIT_INTERVAL"`
-	SessionTimeout string `help:"An instance that is silent so long loses its partitions." default:"15s" placeholder:"DURATION" env:"PROVSTREAM_SESSION_TIMEOUT"`
+	CommitInterval string `help:"A transaction commits so long after its first record." default:"100ms" env:"PROVSTREAM_COMMIT_INTERVAL"`
+	SessionTimeout string `help:"An instance that is silent so long loses its partitions." default:"15s" env:"PROVSTREAM_SESSION_TIMEOUT"`
 	LeaveOnStop    bool   `help:"Leave the group at a graceful stop, so that the partitions move at once: for scaling down." env:"PROVSTREAM_LEAVE_ON_STOP"`
-	Transactions   string `help:"on, or off for measurements only: without transactions a crash repeats output." default:"on" placeholder:"on|off" env:"PROVSTREAM_TRANSACTIONS"`
+	Transactions   string `help:"on, or off for measurements only: without transactions a crash repeats output." default:"on" env:"PROVSTREAM_TRANSACTIONS"`
 }
 
 // Config of a service's loop, as values.
@@ -48,7 +48,7 @@ func (s ServiceFlags) Config(service string) (Config, error) {
 		Flags: s.Flags, Service: service, Deployment: s.Deployment, Instance: s.Instance, Group: s.Group, LeaveOnStop: s.LeaveOnStop,
 	}
 	var faults Faults
-	faults.Add(s.Flags.Validate())
+	faults.Add(s.Flags.Check())
 	c.CommitInterval = faults.Duration("--commit-interval", s.CommitInterval, time.Millisecond, 5*time.Second)
 	c.SessionTimeout = faults.Duration("--session-timeout", s.SessionTimeout, time.Second, 30*time.Minute)
 	switch s.Transactions {

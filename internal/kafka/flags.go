@@ -19,7 +19,7 @@ import (
 
 // Flags name a cluster. They are the same in every binary; embed the struct in
 // a kong command. Values stay text until they are used, so that every fault is
-// told at once (see [Flags.Validate]); secrets are file paths, read again for
+// told at once (see [Flags.Check]); secrets are file paths, read again for
 // every connection, so that a rotated secret needs no restart.
 type Flags struct {
 	Brokers []string `help:"Kafka bootstrap addresses, host:port." default:"127.0.0.1:9092" env:"PROVSTREAM_BROKERS" placeholder:"ADDR"`
@@ -41,8 +41,8 @@ type Flags struct {
 	Extra []kgo.Opt `kong:"-" json:"-"`
 }
 
-// Validate reports every fault of the flags, each with the name of its flag.
-func (f Flags) Validate() error {
+// Check reports every fault of the flags, each with the name of its flag.
+func (f Flags) Check() error {
 	_, err := f.options()
 	return err
 }

@@ -36,7 +36,7 @@ import (
 
 // Flags of every service.
 type Flags struct {
-	ListenMetrics string `help:"Address of /metrics, /healthz, /ready and /status; none when empty." default:"${metrics_address}" placeholder:"ADDR" env:"PROVSTREAM_LISTEN_METRICS"`
+	ListenMetrics string `help:"Address of /metrics, /healthz, /ready and /status; none when empty." default:"${metrics_address}" env:"PROVSTREAM_LISTEN_METRICS"`
 	WebConfig     string `help:"Web configuration file of prometheus/exporter-toolkit: TLS and passwords of that address." placeholder:"FILE" env:"PROVSTREAM_WEB_CONFIG"`
 	LogFormat     string `help:"text or json." default:"text" env:"PROVSTREAM_LOG_FORMAT"`
 	LogLevel      string `help:"debug, info, warn or error." default:"info" env:"PROVSTREAM_LOG_LEVEL"`
