@@ -1,0 +1,135 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"provstream/internal/acs"
+	"provstream/internal/codec"
+	"provstream/internal/reference"
+	"provstream/internal/topics"
+)
+
+// emission is what the reference says that the aggregator must have written.
+type emission struct {
+	key   string
+	id    string
+	value [32]byte
+	at    int64 // the offset of prov.steps that brought it about
+}
+
+// emissions of a partition, by kind, in order.
+type emissions [3][]emission
+
+// readSteps holds prov.steps against what reading the hook topics gives, and
+// lets the reference say what must follow from it.
+func (o *oracle) readSteps(ctx context.Context) error {
+	for _, p := range o.partitions[topics.Steps] {
+		w := &stepReader{o: o, p: p}
+		if o.opt.Lineage {
+			if p.Start > 0 {
+				o.note("%s/%d begins at offset %d: what follows from it cannot be recomputed", p.Topic, p.Index, p.Start)
+			} else {
+				w.sim = reference.New(o.opt.Windows)
+				w.out = &emissions{}
+				o.emitted[p.Index] = w.out
+			}
+		}
+		if err := o.read(ctx, p, w.record); err != nil {
+			return err
+		}
+		if w.sim != nil {
+			w.sim.Open(func(runKey string, s *acs.Step) { w.open(runKey, s) })
+		}
+	}
+	if len(o.partitions[topics.Steps]) == 0 {
+		o.note("there is no prov.steps")
+	}
+	return nil
+}
+
+type stepReader struct {
+	o   *oracle
+	p   Partition
+	sim *reference.Partition
+	out *emissions
+}
+
+func (w *stepReader) record(r *Record) error {
+	o := w.o
+	if t, ok := codec.DecodeTick(r.Value); ok {
+		o.report.Ticks++
+		if w.sim != nil {
+			w.emit(r.Offset, w.sim.Tick(t))
+		}
+		return nil
+	}
+	s := &acs.Step{}
+	if err := codec.DecodeStep(s, r.Value); err != nil {
+		o.problem(Wrong, at(r), "neither a step nor a tick: %v", err)
+		return nil
+	}
+	if s.Type == acs.TypeDecision {
+		o.report.Decisions++
+	} else {
+		o.report.Steps++
+	}
+	if s.Rejected != "" {
+		o.report.Rejected++
+	}
+	if key := topics.RunKey(s.Tenant, s.Session); string(r.Key) != key {
+		o.problem(Wrong, at(r), "stands under key %q, want %q", r.Key, key)
+	} else if p := topics.Partition(r.Key, o.count); p != r.Partition {
+		o.problem(Wrong, at(r), "stands in partition %d, want %d", r.Partition, p)
+	}
+	w.match(r, s)
+	if w.sim != nil {
+		w.emit(r.Offset, w.sim.Apply(s))
+	}
+	return nil
+}
+
+// match finds the envelope that the step was read from.
+func (w *stepReader) match(r *Record, s *acs.Step) {
+	o := w.o
+	c := coordOf(s.Coordinates)
+	i, ok := o.byCoord[c]
+	if !ok {
+		start, known := o.starts[coord{topic: c.topic, partition: c.partition}]
+		if !known || c.offset < start {
+			o.report.ExpiredInputs++
+			return
+		}
+		o.problem(Wrong, at(r), "was read from %s/%d/%d, which gives no such step", c.topic, c.partition, c.offset)
+		return
+	}
+	e := &o.elements[i]
+	if e.seen++; e.seen > 1 {
+		o.problem(Repeated, at(r), "the step of %s/%d/%d stands on the topic already", c.topic, c.partition, c.offset)
+		return
+	}
+	if timeless(s) != e.step {
+		o.problem(Wrong, at(r), "is not what reading %s/%d/%d gives", c.topic, c.partition, c.offset)
+	}
+	// A record that is stamped in the future was recorded when ingest read it.
+	if s.RecordedAt != max(0, e.timestamp) && (s.RecordedAt > e.timestamp || s.RecordedAt > r.Timestamp) {
+		o.problem(Wrong, at(r), "recorded_at is %d, the record's timestamp %d", s.RecordedAt, e.timestamp)
+	}
+	if s.Skewed != o.skewed(s) {
+		o.problem(Wrong, at(r), "skewed is %t", s.Skewed)
+	}
+}
+
+func (w *stepReader) emit(offset int64, list []reference.Emission) {
+	for _, e := range list {
+		w.out[e.Kind] = append(w.out[e.Kind], emission{key: e.Key, id: e.ID, value: sha256.Sum256(e.Value), at: offset})
+		w.o.report.Recomputed++
+	}
+}
+
+func (w *stepReader) open(runKey string, s *acs.Step) {
+	if w.o.opened == nil {
+		w.o.opened = map[[32]byte]bool{}
+	}
+	w.o.opened[copyHash(runKey, s)] = true
+}
