@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,10 +61,11 @@ func (w *world) start(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ingest.Run(ctx, w.cfg) }()
+	end := sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { _ = end() })
 	return func() {
 		t.Helper()
-		cancel()
-		if err := <-done; err != nil {
+		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,16 +2,15 @@ package ingest
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"hash"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/codec"
-	"provstream/internal/jcs"
 	"provstream/internal/kafka"
 	"provstream/internal/topics"
+	"provstream/verify"
 )
 
 // task reads one hook partition.
@@ -122,7 +121,7 @@ func (t *task) Gap(from, to int64, out *kafka.Out) error {
 	t.out = out
 	t.s.cfg.Logger.Error("records were lost before ingest read them", "topic", t.topic, "partition", t.partition, "from", from, "to", to)
 	t.s.metrics.gaps.WithLabelValues(t.topic).Add(float64(to - from))
-	t.coverage(appendGap(nil, t.topic, t.partition, from, to))
+	t.coverage(verify.Coverage{From: from, To: to, Gap: true})
 	t.next = to
 	return nil
 }
@@ -133,10 +132,14 @@ func (t *task) Flush(next int64, out *kafka.Out) error {
 		return nil
 	}
 	t.out = out
-	t.coverage(t.batch.append(nil, t.topic, t.partition, t.next, next))
-	h := t.batch.hashes
-	h.Reset()
-	t.batch = batch{hashes: h}
+	b := &t.batch
+	c := verify.Coverage{
+		From: t.next, To: next, Records: b.records, Steps: b.steps, Rejected: b.rejected, DeadLetters: b.deadLetters, Dropped: b.dropped,
+	}
+	b.hashes.Sum(c.ValuesHash[:0])
+	t.coverage(c)
+	b.hashes.Reset()
+	t.batch = batch{hashes: b.hashes}
 	t.next = next
 	return nil
 }
@@ -153,38 +156,11 @@ func (t *task) Metadata() string {
 func (t *task) Close() {}
 
 // coverage writes a record of prov.coverage, placed by its key as a step is.
-func (t *task) coverage(value []byte) {
+func (t *task) coverage(c verify.Coverage) {
+	c.Topic, c.Partition = t.topic, t.partition
 	key := t.topic + "/" + strconv.Itoa(int(t.partition))
 	r := t.slab.Record()
 	r.Topic, r.Partition = t.coverageTopic, topics.Partition([]byte(key), t.partitions)
-	r.Key, r.Value = []byte(key), value
+	r.Key, r.Value = []byte(key), c.Append(nil)
 	t.out.Produce(r)
 }
-
-// append appends the JCS text of the coverage record; members stand in the
-// order of RFC 8785.
-func (b *batch) append(dst []byte, topic string, partition int32, from, to int64) []byte {
-	dst = appendInt(append(dst, `{"dead_letters":`...), b.deadLetters)
-	dst = appendInt(append(dst, `,"dropped":`...), b.dropped)
-	dst = appendInt(append(dst, `,"from":`...), from)
-	dst = appendInt(append(dst, `,"partition":`...), int64(partition))
-	dst = appendInt(append(dst, `,"records":`...), b.records)
-	dst = appendInt(append(dst, `,"rejected":`...), b.rejected)
-	dst = appendInt(append(dst, `,"steps":`...), b.steps)
-	dst = appendInt(append(dst, `,"to":`...), to)
-	dst = jcs.AppendString(append(dst, `,"topic":`...), topic)
-	dst = append(dst, `,"values_hash":"`...)
-	dst = hex.AppendEncode(dst, b.hashes.Sum(nil))
-	return append(dst, `"}`...)
-}
-
-// appendGap appends the JCS text of a gap record.
-func appendGap(dst []byte, topic string, partition int32, from, to int64) []byte {
-	dst = appendInt(append(dst, `{"from":`...), from)
-	dst = appendInt(append(dst, `,"gap":true,"partition":`...), int64(partition))
-	dst = appendInt(append(dst, `,"to":`...), to)
-	dst = jcs.AppendString(append(dst, `,"topic":`...), topic)
-	return append(dst, '}')
-}
-
-func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func testConfig(c *kafkatest.Cluster) kafka.Config {
 
 // startRelay runs the service until the returned function stops it, which gives
 // its error.
-func startRelay(cfg kafka.Config, health *kafka.Health) (stop func() error) {
+func startRelay(t *testing.T, cfg kafka.Config, health *kafka.Health) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -68,7 +69,9 @@ func startRelay(cfg kafka.Config, health *kafka.Health) (stop func() error) {
 				}, nil
 			})
 	}()
-	return func() error { cancel(); return <-done }
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { _ = stop() })
+	return stop
 }
 
 func produce(t *testing.T, cl *kgo.Client, topic string, from, to int, partitions int32) {
@@ -168,7 +171,7 @@ func TestLoopCarriesOnAfterARestart(t *testing.T) {
 		cfg := testConfig(c)
 		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		for round := range 3 {
-			stop := startRelay(cfg, nil)
+			stop := startRelay(t, cfg, nil)
 			produce(t, cl, cfg.Topic(topics.Steps), 20*round, 20*(round+1), c.Partitions)
 			drained(t, cfg, 20*(round+1), c.Partitions)
 			if err := stop(); err != nil {
@@ -187,14 +190,14 @@ func TestLoopRebalances(t *testing.T) {
 		second := first
 		second.Instance = "b"
 		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		stopA := startRelay(first, nil)
+		stopA := startRelay(t, first, nil)
 		var healthB kafka.Health
 		var stopB func() error
 		for i := range 400 {
 			produce(t, cl, first.Topic(topics.Steps), i, i+1, c.Partitions)
 			time.Sleep(25 * time.Millisecond)
 			if i == 100 {
-				stopB = startRelay(second, &healthB)
+				stopB = startRelay(t, second, &healthB)
 			}
 			if i == 250 {
 				if healthB.Status().Open == 0 {
@@ -225,7 +228,7 @@ func TestLoopSurvivesFailedEffects(t *testing.T) {
 					cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 					produce(t, cl, cfg.Topic(topics.Steps), 0, 40, c.Partitions)
 					hits := failSome(c, key, happened)
-					stop := startRelay(cfg, nil)
+					stop := startRelay(t, cfg, nil)
 					for i := range 40 {
 						produce(t, cl, cfg.Topic(topics.Steps), 40+i, 41+i, c.Partitions)
 						time.Sleep(10 * time.Millisecond)
