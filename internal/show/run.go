@@ -274,3 +274,22 @@ func (r *Run) anomalies() map[string]int {
 	}
 	return m
 }
+
+// Telling returns the run that shows most: the one with the most different
+// anomalies, of those the smallest; its tenant and run id, "" without any.
+func Telling(dags []*DAG) string {
+	best, bestCodes, bestNodes := "", -1, 0
+	for _, d := range dags {
+		codes := map[string]bool{}
+		for i := range d.Nodes {
+			for _, c := range d.Nodes[i].Attributes.Anomalies {
+				codes[c] = true
+			}
+		}
+		better := len(codes) > bestCodes || len(codes) == bestCodes && len(d.Nodes) < bestNodes
+		if name := d.TenantID + "/" + d.RunID; better {
+			best, bestCodes, bestNodes = name, len(codes), len(d.Nodes)
+		}
+	}
+	return best
+}
