@@ -142,7 +142,7 @@ func Consistency(earlier, later Checkpoint, proof []Hash) error {
 		return nil
 	}
 	if err := tlog.CheckTree(proof, later.Size, later.Root, earlier.Size, earlier.Root); err != nil {
-		e := bad(NotConsistent, "%s: the head of size %d (root %s) is not shown to continue that of size %d (root %s): history was rewritten, or the proof is not theirs",
+		e := bad(NotConsistent, "%s: the head of size %d (root %s) is not shown to continue that of size %d (root %s): history was rewritten, a head between them was dropped, or the proof was changed",
 			later.Origin, later.Size, later.Root, earlier.Size, earlier.Root)
 		e.Err = err
 		return e

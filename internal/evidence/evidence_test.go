@@ -52,7 +52,7 @@ func TestLogGrowsAndRestores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	follower := verify.NewLog(origin)
+	follower, heads := verify.NewLog(origin), verify.NewHeads(origin)
 	v := verify.NewVerifier(pinned)
 	for batch, n := range []int{1, 2, 3, 1, 7, 16, 1} {
 		values := dags(n, uint64(100*batch))
@@ -64,15 +64,10 @@ func TestLogGrowsAndRestores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var proof []verify.Hash
-		if batch > 0 {
-			if proof, err = verify.ParseHashes(b.Checkpoint.Consistency); err != nil {
-				t.Fatal(err)
-			}
-		} else if b.Checkpoint.Consistency != nil {
-			t.Fatal("the first head has a consistency proof")
+		if err := heads.Next(c, b.Checkpoint.Consistency, b.Checkpoint.Frontier); err != nil {
+			t.Fatal(err)
 		}
-		if err := follower.Head(c, proof); err != nil {
+		if err := follower.Head(c); err != nil {
 			t.Fatal(err)
 		}
 		for i, rec := range b.Records {
