@@ -1,0 +1,77 @@
+package generate
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"provstream/internal/codec"
+	"provstream/internal/fleet"
+	"provstream/internal/topics"
+)
+
+// readAll puts records through ingest's reader, as if they stood in one
+// partition of their topic, and returns the dead letters by kind.
+func readAll(t *testing.T, cfg codec.Config, records []fleet.Record, emit func(runKey, value []byte)) map[string]int {
+	t.Helper()
+	cfg.DecisionsTopic = topics.Decisions
+	reader, err := codec.NewReader(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for i := range records {
+		r := &records[i]
+		rec := codec.Record{Topic: r.Topic, Offset: int64(i), Timestamp: r.TimeMs, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			rec.Headers = append(rec.Headers, codec.Header{Key: h.Key, Value: h.Value})
+		}
+		result := reader.Read(&rec, r.TimeMs+1000, emit)
+		if d := result.DeadLetter; d != nil {
+			kinds[d.Kind]++
+			t.Logf("%s: %s %s %s", r.Topic, d.Kind, d.Pointer, d.Message)
+		}
+	}
+	return kinds
+}
+
+func ignore(_, _ []byte) {}
+
+func TestCleanFleetValidates(t *testing.T) {
+	for seed := range uint64(5) {
+		records := make_(t, Config{Seed: seed, Sessions: 40})
+		if kinds := readAll(t, codec.Config{}, records, ignore); len(kinds) != 0 {
+			t.Errorf("seed %d: dead letters %v", seed, kinds)
+		}
+	}
+}
+
+func TestFaultsGiveTheirDeadLetters(t *testing.T) {
+	for _, f := range Faults() {
+		t.Run(f.Name, func(t *testing.T) {
+			records := make_(t, Config{Seed: 11, Sessions: 1, Faults: []string{f.Name}})
+			kinds := readAll(t, codec.Config{}, records, ignore)
+			if !maps.Equal(kinds, f.DeadLetters) && len(kinds)+len(f.DeadLetters) > 0 {
+				t.Errorf("dead letters %v, want %v", kinds, f.DeadLetters)
+			}
+		})
+	}
+}
+
+// Three kinds depend on how ingest is configured.
+func TestConfiguredKinds(t *testing.T) {
+	for _, c := range []struct {
+		fault, kind string
+		cfg         codec.Config
+	}{
+		{"unknown_method", "unknown_method", codec.Config{UnknownHooksReject: true}},
+		{"tenant_mismatch", "tenant_mismatch", codec.Config{TenantTopics: map[string]string{"acs.hooks.pinned": "elsewhere"}}},
+		{"provenance", "provenance", codec.Config{ProvenanceRequired: true}},
+		{"provenance_missing", "provenance", codec.Config{ProvenanceRequired: true}},
+	} {
+		records := make_(t, Config{Seed: 11, Sessions: 1, Faults: []string{c.fault}})
+		if kinds := readAll(t, c.cfg, records, ignore); fmt.Sprint(kinds) != fmt.Sprint(map[string]int{c.kind: 1}) {
+			t.Errorf("%s: dead letters %v", c.fault, kinds)
+		}
+	}
+}
