@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // HookState is what a [HookClock] saw of one hook partition.
@@ -113,29 +113,42 @@ func (h *HookClock) Observe(ctx context.Context) (Observation, error) {
 }
 
 // hooks lists the hook partitions that exist now with their last stable
-// offsets. The topics are asked for anew each time: a topic that is not known
-// yet must hold the clock as soon as it has a record.
+// offsets. Topics and partitions are asked for anew each time, past the client's
+// cache: one that is not known yet must hold the clock from its first record on.
 func (h *HookClock) hooks(ctx context.Context) ([]HookState, error) {
-	topics, err := h.Cluster.HookTopics(ctx)
+	topics, err := h.Cluster.hookPartitions(ctx)
 	if err != nil || len(topics) == 0 {
 		return nil, err
 	}
-	ends, err := h.Cluster.Admin.ListCommittedOffsets(ctx, topics...)
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel = int8(ReadCommitted)
+	for _, t := range topics {
+		rt := kmsg.NewListOffsetsRequestTopic()
+		rt.Topic = *t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewListOffsetsRequestTopicPartition()
+			rp.Partition, rp.Timestamp = p.Partition, -1
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, h.Cluster.Client)
 	if err != nil {
 		return nil, fmt.Errorf("end offsets of hook topics: %w", err)
 	}
 	var hooks []HookState
-	var fault error
-	ends.Each(func(o kadm.ListedOffset) {
-		switch {
-		case errors.Is(o.Err, kerr.UnknownTopicOrPartition): // deleted since
-		case o.Err != nil:
-			fault = fmt.Errorf("end offset of %s/%d: %w", o.Topic, o.Partition, o.Err)
-		default:
-			hooks = append(hooks, HookState{Topic: o.Topic, Partition: o.Partition, End: o.Offset})
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			switch err := kerr.ErrorForCode(p.ErrorCode); {
+			case errors.Is(err, kerr.UnknownTopicOrPartition): // deleted since
+			case err != nil:
+				return nil, fmt.Errorf("end offset of %s/%d: %w", t.Topic, p.Partition, err)
+			default:
+				hooks = append(hooks, HookState{Topic: t.Topic, Partition: p.Partition, End: p.Offset})
+			}
 		}
-	})
-	return hooks, fault
+	}
+	return hooks, nil
 }
 
 func names(hooks []HookState) []string {

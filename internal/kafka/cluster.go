@@ -71,23 +71,32 @@ func (c *Cluster) check(ctx context.Context) error {
 	for _, t := range topics.All() {
 		names = append(names, c.Prefix+t.Name)
 	}
-	md, err := c.Admin.Metadata(ctx, names...)
+	md, err := c.metadata(ctx, names...)
 	if err != nil {
-		return fmt.Errorf("ask the brokers for the topics: %w", err)
+		return err
 	}
-	c.ID = md.Cluster
+	if md.ClusterID != nil {
+		c.ID = *md.ClusterID
+	}
+	found := make(map[string]kmsg.MetadataResponseTopic)
+	for _, t := range md.Topics {
+		if t.Topic != nil {
+			found[*t.Topic] = t
+		}
+	}
 	create := "provctl topics create"
 	if c.Prefix != "" {
 		create += " --prefix " + c.Prefix
 	}
 	var missing, counts []string
 	for _, t := range topics.All() {
-		d, ok := md.Topics[c.Prefix+t.Name]
+		d, ok := found[c.Prefix+t.Name]
+		err := kerr.ErrorForCode(d.ErrorCode)
 		switch n := int32(len(d.Partitions)); {
-		case !ok || errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+		case !ok || errors.Is(err, kerr.UnknownTopicOrPartition):
 			missing = append(missing, c.Prefix+t.Name)
-		case d.Err != nil:
-			return fmt.Errorf("topic %s: %w", c.Prefix+t.Name, d.Err)
+		case err != nil:
+			return fmt.Errorf("topic %s: %w", c.Prefix+t.Name, err)
 		case t.Partitioned:
 			counts = append(counts, fmt.Sprintf("%s %d", c.Prefix+t.Name, n))
 			if c.Partitions == 0 {
@@ -139,21 +148,41 @@ func (c *Cluster) Committed(ctx context.Context, group string) (kadm.OffsetRespo
 	return offsets, nil
 }
 
-// HookTopics are the names of the existing hook topics and of the decisions
-// topic.
-func (c *Cluster) HookTopics(ctx context.Context) ([]string, error) {
-	all, err := c.Admin.ListTopics(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
+// metadata asks the brokers, past the client's cache; no topics are all.
+func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, t := range topics {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(t)
+		req.Topics = append(req.Topics, rt)
 	}
-	var names []string
-	for name, d := range all {
-		if d.Err == nil && IsHookTopic(c.Prefix, name) {
-			names = append(names, name)
+	resp, err := req.RequestWith(ctx, c.Client)
+	if err != nil {
+		return nil, fmt.Errorf("ask the brokers for topics: %w", err)
+	}
+	return resp, nil
+}
+
+// hookPartitions are the hook topics that exist now, and acs.decisions.
+func (c *Cluster) hookPartitions(ctx context.Context) ([]kmsg.MetadataResponseTopic, error) {
+	all, err := c.metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var hooks []kmsg.MetadataResponseTopic
+	for _, t := range all.Topics {
+		if t.Topic == nil || !IsHookTopic(c.Prefix, *t.Topic) {
+			continue
+		}
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition): // deleted since
+		case err != nil:
+			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
+		default:
+			hooks = append(hooks, t)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	return hooks, nil
 }
 
 // IsHookTopic tells whether ingest reads the topic.

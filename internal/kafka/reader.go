@@ -148,19 +148,9 @@ func (r *rawReader) fetch(ctx context.Context, offset int64) ([]*kgo.Record, int
 
 func (r *rawReader) try(ctx context.Context, offset int64) ([]*kgo.Record, int64, error) {
 	if !r.known {
-		md, err := r.c.Admin.Metadata(ctx, r.topic)
-		if err != nil {
+		if err := r.locate(ctx); err != nil {
 			return nil, 0, err
 		}
-		t := md.Topics[r.topic]
-		p, ok := t.Partitions[r.partition]
-		if err := errors.Join(t.Err, p.Err); err != nil {
-			return nil, 0, err
-		}
-		if !ok || p.Leader < 0 {
-			return nil, 0, kerr.LeaderNotAvailable
-		}
-		r.known, r.id, r.leader = true, t.ID, p.Leader
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(rawFetchWait.Milliseconds())
@@ -205,4 +195,31 @@ func (r *rawReader) try(ctx context.Context, offset int64) ([]*kgo.Record, int64
 		next = end
 	}
 	return fp.Records, max(next, offset), nil
+}
+
+// locate finds the partition's leader.
+func (r *rawReader) locate(ctx context.Context) error {
+	md, err := r.c.metadata(ctx, r.topic)
+	if err != nil {
+		return err
+	}
+	for _, t := range md.Topics {
+		if t.Topic == nil || *t.Topic != r.topic {
+			continue
+		}
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return err
+		}
+		for _, p := range t.Partitions {
+			if p.Partition != r.partition {
+				continue
+			}
+			if p.Leader < 0 {
+				return kerr.LeaderNotAvailable
+			}
+			r.known, r.id, r.leader = true, t.TopicID, p.Leader
+			return nil
+		}
+	}
+	return kerr.UnknownTopicOrPartition
 }
