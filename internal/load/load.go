@@ -69,6 +69,7 @@ func NewSender(flags kafka.Flags, opts Options) (*Sender, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytesFn(s.limit),
 		kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MetadataMinAge(20*time.Millisecond), // a topic that was just created shows at once
 		kgo.MaxBufferedRecords(1<<16),
 		kgo.MaxBufferedBytes(128<<20),
 		kgo.ProducerBatchCompression(codec),
@@ -195,7 +196,7 @@ func (s *Sender) target(ctx context.Context, base string) (*target, error) {
 			return nil, fmt.Errorf("topic %s does not exist: run `provctl topics create --hooks`, create it, or let replay do it with --create-topics", name)
 		case attempt == 0:
 			err = s.create(ctx, name)
-		case attempt > 100:
+		case attempt > 250:
 			err = fmt.Errorf("topic %s: created, but no leader came up", name)
 		default:
 			err = sleep(ctx, 20*time.Millisecond)
