@@ -35,6 +35,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"provstream/internal/topics"
 	"provstream/internal/topology"
@@ -111,6 +113,9 @@ func (b *Broker) openFolder(cfg Config) error {
 		return fmt.Errorf("embedded broker: data folder %s is in use by another process (%w): stop it, or give another folder", cfg.DataDir, err)
 	}
 	b.unlock = unlock
+	if err := undoCompaction(cfg.DataDir); err != nil {
+		return errors.Join(fmt.Errorf("embedded broker: data folder: %w", err), b.Close())
+	}
 	if b.Repaired, err = repair(cfg.DataDir); err != nil {
 		return errors.Join(fmt.Errorf("embedded broker: %w", err), b.Close())
 	}
@@ -126,6 +131,7 @@ func (b *Broker) start(ctx context.Context, cfg Config) error {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID("provstream-embedded"),
+		kfake.MaxVersions(versions()),
 		kfake.ListenFn(func(network, _ string) (net.Listener, error) {
 			l, err := net.Listen(network, cfg.Listen)
 			if err != nil {
@@ -135,10 +141,10 @@ func (b *Broker) start(ctx context.Context, cfg Config) error {
 		}),
 		kfake.WithLogger(logger{cfg.Log}),
 		kfake.BrokerConfigs(map[string]string{
-			// kfake's cleaner also takes records of open transactions for
-			// newer ones, and rewrites a partition's files in place. Both would
-			// lose what was acknowledged, so it never runs by itself.
-			"log.cleaner.backoff.ms": "315360000000",
+			"log.cleaner.backoff.ms": "315360000000", // never by itself: see compact.go
+			// Topics that others create expire nothing: kfake also drops fresh
+			// records that stand before an old-stamped one.
+			"log.retention.ms": "-1",
 		}),
 	}
 	if cfg.DataDir != "" {
@@ -150,7 +156,9 @@ func (b *Broker) start(ctx context.Context, cfg Config) error {
 	}
 	b.cluster = cluster
 	if cfg.DataDir != "" {
-		b.journal, err = watch(cluster, cfg.DataDir, cfg.Log)
+		if err = compact(cluster, cfg.DataDir); err == nil {
+			b.journal, err = watch(cluster, cfg.DataDir, cfg.Log)
+		}
 	}
 	close(ready)
 	if err != nil {
@@ -218,6 +226,16 @@ func (b *Broker) Close() error {
 		b.err = errors.Join(b.err, b.unlock())
 	})
 	return b.err
+}
+
+// versions are the requests that the broker offers: those of the Kafka that kfake
+// stands for, without DescribeTopicPartitions. kfake answers that one with null
+// for the eligible leader replicas, which Java's AdminClient does not survive;
+// where it is not offered clients ask with Metadata.
+func versions() *kversion.Versions {
+	v := kversion.Stable()
+	v.SetMaxKeyVersion(int16(kmsg.DescribeTopicPartitions), -1)
+	return v
 }
 
 // gate is a listener that accepts nobody before it is opened.

@@ -131,9 +131,10 @@ func (r *Repair) repair(dir string) error {
 // topicList is kfake's topics.json.
 type topicList struct {
 	Topics []struct {
-		Name       string `json:"name"`
-		ID         []byte `json:"id"`
-		Partitions int    `json:"partitions"`
+		Name       string            `json:"name"`
+		ID         []byte            `json:"id"`
+		Partitions int               `json:"partitions"`
+		Configs    map[string]string `json:"configs"`
 	} `json:"topics"`
 }
 
@@ -158,11 +159,15 @@ func (l *topicList) partitionDirs(dir string) []string {
 	var out []string
 	for _, t := range l.Topics {
 		for p := range t.Partitions {
-			out = append(out, filepath.Join(dir, "partitions", fmt.Sprintf("%s-%d", url.PathEscape(t.Name), p)))
+			out = append(out, partitionDir(dir, t.Name, p))
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+func partitionDir(dir, topic string, partition int) string {
+	return filepath.Join(dir, "partitions", fmt.Sprintf("%s-%d", url.PathEscape(topic), partition))
 }
 
 // Names of kfake's append-only state files.

@@ -123,6 +123,16 @@ func freePorts(nodes int) (int, error) {
 	return 0, fmt.Errorf("no free ports for %d brokers", nodes)
 }
 
+// FreePort finds a port on loopback that is free now.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
 // ModuleRoot returns the folder of go.mod above the working directory, which for
 // a test is its package's folder.
 func ModuleRoot() (string, error) {
