@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ type generateCmd struct {
 type fleetFlags struct {
 	Seed          uint64   `help:"Seed: the same seed and flags give the same fleet." default:"1"`
 	Sessions      int      `help:"Number of sessions; their subagents have sessions of their own." default:"24"`
-	Tenants       []string `help:"Tenants, in turn; an empty one sends no tenant_id." default:"northwind,globex,"`
+	Tenants       []string `help:"Tenants, in turn; - sends no tenant_id." default:"northwind,globex,-"`
 	Faults        []string `help:"Faults by name, each in a session of its own; all is every one, list prints them." placeholder:"NAME"`
 	FaultSessions int      `help:"Number of sessions with each fault." default:"1"`
 	Start         string   `help:"Time of the first event, RFC 3339." default:"2026-01-05T09:00:00Z"`
@@ -92,8 +93,14 @@ func (f *fleetFlags) generator() (*generate.Generator, error) {
 	if len(names) == 1 && names[0] == "all" {
 		names = generate.FaultNames()
 	}
+	tenants := slices.Clone(f.Tenants)
+	for i, t := range tenants {
+		if t == "-" {
+			tenants[i] = ""
+		}
+	}
 	gen, err := generate.New(generate.Config{
-		Seed: f.Seed, Sessions: f.Sessions, Tenants: f.Tenants, Faults: names, FaultSessions: f.FaultSessions, StartMs: start.UnixMilli(),
+		Seed: f.Seed, Sessions: f.Sessions, Tenants: tenants, Faults: names, FaultSessions: f.FaultSessions, StartMs: start.UnixMilli(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--faults: %w; `provctl generate --faults list` prints the names", err)

@@ -72,18 +72,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	var c cli
 	exited := false
 	status := 0
-	parser, err := kong.New(&c,
-		kong.Name("provctl"),
-		kong.Description("Signed provenance graphs from ACS hook envelopes on Kafka."),
-		kong.DefaultEnvars("PROVSTREAM"),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.ExplicitGroups([]kong.Group{
-			{Key: "run", Title: "Run the pipeline"},
-			{Key: "fleet", Title: "Make and send envelopes"},
-			{Key: "cluster", Title: "Look after a cluster"},
-			{Key: "keys", Title: "Keys"},
-			{Key: "evidence", Title: "Read and check the evidence"},
-		}),
+	parser, err := newParser(&c,
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited, status = true, code }), // --help
 		kong.Bind(g),
@@ -106,6 +95,23 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	g.json = c.JSON
 	return g.exit(command.Run(g))
+}
+
+// newParser builds the command line's grammar.
+func newParser(c *cli, opts ...kong.Option) (*kong.Kong, error) {
+	return kong.New(c, append([]kong.Option{
+		kong.Name("provctl"),
+		kong.Description("Signed provenance graphs from ACS hook envelopes on Kafka."),
+		kong.DefaultEnvars("PROVSTREAM"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "run", Title: "Run the pipeline"},
+			{Key: "fleet", Title: "Make and send envelopes"},
+			{Key: "cluster", Title: "Look after a cluster"},
+			{Key: "keys", Title: "Keys"},
+			{Key: "evidence", Title: "Read and check the evidence"},
+		}),
+	}, opts...)...)
 }
 
 // exit prints a command's error and turns it into the exit status.
