@@ -176,6 +176,21 @@ func (f *Facts) settle() {
 	f.All = kept
 }
 
+// Insert adds a fact where it belongs in the order of telling. It shows in no
+// mask: the DAG is written already.
+func (f *Facts) Insert(r segment.Ref, code Code) {
+	pos := f.order.Pos(r)
+	at := len(f.All)
+	for i := range f.All {
+		p := f.order.Pos(f.All[i].Record)
+		if p > pos || p == pos && f.All[i].Code > code {
+			at = i
+			break
+		}
+	}
+	f.All = slices.Insert(f.All, at, Fact{Code: code, Record: r})
+}
+
 func (f *Facts) text(s segment.Sym) string { return f.order.Seg.Syms.String(s) }
 
 // newSet starts an empty set of Syms; mark adds one and reports whether it is

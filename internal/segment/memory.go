@@ -98,6 +98,12 @@ const (
 	maxHeads  = 16
 )
 
+// NoteDAG keeps the DAG that a segment gave: the next segment refers to it.
+func (m *Memory) NoteDAG(id string, hash acs.Hash) {
+	m.Segments++
+	m.DAGID, m.DAGHash = id, hash
+}
+
 // Used is the number of hashes held.
 func (m *Memory) Used() int {
 	if m == nil {

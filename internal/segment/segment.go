@@ -45,7 +45,6 @@ type Step struct {
 	prov   span
 	detail int32 // index into boundaries or compactions, by hook; -1
 	more   int32 // index into mores; -1
-	next   int32 // further step of the same step_id; -1
 
 	Hook       acs.Hook
 	Rank       uint8
@@ -111,8 +110,6 @@ type Segment struct {
 	AfterEnd bool
 	// Weight bounds the size of the segment's DAG (see weight.go).
 	Weight int64
-	// MaxRecordedAt is the largest recorded_at of the records.
-	MaxRecordedAt int64
 	// Version grows with each change.
 	Version uint64
 
@@ -122,7 +119,7 @@ type Segment struct {
 	compactions []Compaction
 	mores       []More
 	dedupe      []int32 // open addressing: i+1 of a step, -(i+1) of a decision
-	byStepID    []int32 // by Sym: i+1 of the first step added with that step_id
+	best        []int32 // by Sym of a step_id: i+1 of the accepted step that wins it
 }
 
 // Len is the number of records.
@@ -180,17 +177,31 @@ func (s *Step) IsTurnBoundary() bool {
 
 func (g *Segment) list(s span) []Sym { return g.lists[s.start : s.start+s.n] }
 
-// Add adds one record and returns false when it is a copy of one that is
-// already here. Of several copies the one with the smallest (recorded_at,
-// topic, partition, offset, index) stays (rules.md §1).
-func (g *Segment) Add(s *acs.Step) (added bool) {
+// Added says what adding a record did.
+type Added uint8
+
+const (
+	// New is a record that was not here.
+	New Added = iota
+	// AddedConflict is a new step whose step_id another accepted step has.
+	AddedConflict
+	// Copy is a copy that changed nothing.
+	Copy
+	// CopyReplaced is a copy that stands before the one that was here.
+	CopyReplaced
+)
+
+// Add adds one record, or recognises it as a copy. Of several copies the one
+// with the smallest (recorded_at, topic, partition, offset, index) stays
+// (rules.md §1).
+func (g *Segment) Add(s *acs.Step) Added {
 	if s.Type == acs.TypeDecision {
 		return g.addDecision(s)
 	}
 	return g.addStep(s)
 }
 
-func (g *Segment) addStep(s *acs.Step) bool {
+func (g *Segment) addStep(s *acs.Step) Added {
 	id, method := g.Syms.Intern(s.StepID), g.Syms.optional(s.Method)
 	slot, at := g.findStep(id, method, &s.RequestHash)
 	if at >= 0 {
@@ -200,8 +211,9 @@ func (g *Segment) addStep(s *acs.Step) bool {
 			old.Topic, old.Partition, old.Index = g.Syms.Intern(s.Coordinates.Topic), s.Coordinates.Partition, s.Coordinates.Index
 			old.jsonID = g.jsonID(s.ID)
 			g.Version++
+			return CopyReplaced
 		}
-		return false
+		return Copy
 	}
 	st := Step{
 		EventTime: s.EventTime, RecordedAt: s.RecordedAt, Offset: s.Coordinates.Offset,
@@ -210,7 +222,7 @@ func (g *Segment) addStep(s *acs.Step) bool {
 		StepID: id, Method: method, AgentID: g.Syms.optional(s.AgentID), Turn: g.Syms.optional(s.EffectiveTurnID()),
 		Tool: g.Syms.optional(s.Tool), Capability: g.Syms.optional(s.Capability), ExitStatus: g.Syms.optional(s.ExitStatus),
 		RequestIDRef: g.Syms.optional(s.RequestIDRef), jsonID: g.jsonID(s.ID),
-		detail: -1, more: -1, next: -1,
+		detail: -1, more: -1,
 		Hook: acs.HookOf(s.Method), Skewed: s.Skewed, Rejected: s.Rejected != "", Answer: s.Answer, HasSummary: s.HasSummary,
 	}
 	st.Rank = acs.Rank(st.Hook, st.Rejected, st.Answer)
@@ -218,19 +230,64 @@ func (g *Segment) addStep(s *acs.Step) bool {
 	g.addDetail(&st, s)
 	g.addMore(&st, s)
 
-	for len(g.byStepID) < g.Syms.Len() {
-		g.byStepID = append(g.byStepID, 0)
-	}
-	if first := g.byStepID[id]; first != 0 {
-		st.next = g.Steps[first-1].next
-		g.Steps[first-1].next = int32(len(g.Steps))
-	} else {
-		g.byStepID[id] = int32(len(g.Steps)) + 1
-	}
+	i := int32(len(g.Steps))
 	g.Steps = append(g.Steps, st)
-	g.dedupe[slot] = int32(len(g.Steps))
+	g.dedupe[slot] = i + 1
 	g.added(s)
-	return true
+	if st.Rejected {
+		return New
+	}
+	for len(g.best) < g.Syms.Len() {
+		g.best = append(g.best, 0)
+	}
+	w := g.best[id]
+	switch {
+	case w == 0:
+		g.best[id] = i + 1
+		return New
+	case g.Steps[w-1].Skewed != st.Skewed:
+		if !st.Skewed {
+			g.best[id] = i + 1
+		}
+	case g.CompareSteps(i, w-1) < 0:
+		g.best[id] = i + 1
+	}
+	return AddedConflict
+}
+
+// Best returns the accepted step that a step_id names as far as the segment
+// knows while records still come, Nowhere when there is none.
+func (g *Segment) Best(id Sym) int32 {
+	if int(id) >= len(g.best) {
+		return Nowhere
+	}
+	return g.best[id] - 1
+}
+
+// StepOfLastDecision returns the step that the decision added last answers as
+// far as the segment knows: of an error response the first accepted step with
+// its JSON-RPC id.
+func (g *Segment) StepOfLastDecision() int32 {
+	d := &g.Decisions[len(g.Decisions)-1]
+	if d.requestID != None {
+		return g.Best(d.requestID)
+	}
+	first := Nowhere
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		if d.jsonID == None || s.jsonID != d.jsonID || s.Rejected {
+			continue
+		}
+		if first == Nowhere || g.CompareSteps(int32(i), first) < 0 {
+			first = int32(i)
+		}
+	}
+	return first
+}
+
+// RequestIDOfLastDecision returns the request_id of the decision added last.
+func (g *Segment) RequestIDOfLastDecision() []byte {
+	return g.Syms.Bytes(g.Decisions[len(g.Decisions)-1].requestID)
 }
 
 func (g *Segment) addDetail(st *Step, s *acs.Step) {
@@ -283,7 +340,7 @@ func (g *Segment) addMore(st *Step, s *acs.Step) {
 	}
 }
 
-func (g *Segment) addDecision(s *acs.Step) bool {
+func (g *Segment) addDecision(s *acs.Step) Added {
 	id, requestID := g.jsonID(s.ID), g.Syms.optional(s.StepID)
 	key := requestID
 	if requestID == None {
@@ -296,8 +353,9 @@ func (g *Segment) addDecision(s *acs.Step) bool {
 			old.RecordedAt, old.Offset = s.RecordedAt, s.Coordinates.Offset
 			old.Topic, old.Partition, old.Index = g.Syms.Intern(s.Coordinates.Topic), s.Coordinates.Partition, s.Coordinates.Index
 			g.Version++
+			return CopyReplaced
 		}
-		return false
+		return Copy
 	}
 	y := &g.Syms
 	d := Decision{
@@ -311,13 +369,31 @@ func (g *Segment) addDecision(s *acs.Step) bool {
 	g.Decisions = append(g.Decisions, d)
 	g.dedupe[slot] = -int32(len(g.Decisions))
 	g.added(s)
-	return true
+	return New
 }
 
 func (g *Segment) added(s *acs.Step) {
 	g.Version++
 	g.Weight += Weight(s)
-	g.MaxRecordedAt = max(g.MaxRecordedAt, s.RecordedAt)
+}
+
+// RecordedAt returns the smallest and the largest recorded_at of the records.
+// Both are 0 in an empty segment.
+func (g *Segment) RecordedAt() (first, last int64) {
+	seen := false
+	see := func(at int64) {
+		if !seen {
+			first, last, seen = at, at, true
+		}
+		first, last = min(first, at), max(last, at)
+	}
+	for i := range g.Steps {
+		see(g.Steps[i].RecordedAt)
+	}
+	for i := range g.Decisions {
+		see(g.Decisions[i].RecordedAt)
+	}
+	return first, last
 }
 
 func (g *Segment) addProvs(ps []acs.Provenance) span {

@@ -14,6 +14,10 @@ type Turns struct {
 	// Parent is the turn_id of the enclosing turn: that of the turnStart's
 	// payload, else the metadata of the first step that has one.
 	Parent []Sym
+	// List holds the turns that have a counted step, each once.
+	List []Sym
+
+	listed []bool
 }
 
 // TurnMemory is what rules need of a turn's part in sealed segments.
@@ -33,6 +37,7 @@ func (m *Memory) Turn(id []byte) TurnMemory {
 
 func (t *Turns) reset(n int) {
 	t.Start, t.End, t.Parent = resize(t.Start, n), resize(t.End, n), resize(t.Parent, n)
+	t.List, t.listed = t.List[:0], resize(t.listed, n)
 	for i := range t.Start {
 		t.Start[i], t.End[i] = Nowhere, Nowhere
 	}
@@ -54,6 +59,10 @@ func (o *Order) findTurns() {
 		if turn == None {
 			continue
 		}
+		if !t.listed[turn] {
+			t.listed[turn] = true
+			t.List = append(t.List, turn)
+		}
 		switch s.Hook {
 		case acs.HookTurnStart:
 			if t.Start[turn] == Nowhere {
@@ -66,12 +75,10 @@ func (o *Order) findTurns() {
 			t.Parent[turn] = g.More(s).ParentTurn
 		}
 	}
-	n := Sym(len(t.Start))
-	for turn := Sym(1); turn < n; turn++ {
-		start := t.Start[turn]
-		if o.Mem != nil && (start >= 0 || t.End[turn] >= 0 || t.Parent[turn] != None) {
+	for _, turn := range t.List {
+		if o.Mem != nil {
 			o.recallTurn(turn)
-		} else if start >= 0 {
+		} else if start := t.Start[turn]; start >= 0 {
 			if p := g.Boundary(&g.Steps[start]).PayloadParent; p != None {
 				t.Parent[turn] = p
 			}

@@ -1,0 +1,170 @@
+package window
+
+import (
+	"strings"
+
+	"provstream/internal/acs"
+	"provstream/internal/segment"
+)
+
+// Reason is why a run's segment was sealed.
+type Reason uint8
+
+// The seals of rules.md §4. The zero value is no seal.
+const (
+	_ Reason = iota
+	bySessionEnd
+	byIdle
+	bySize
+	byPressure
+	byLate
+
+	reasonCount
+)
+
+var reasonNames = [reasonCount]string{
+	bySessionEnd: "session_end", byIdle: "idle", bySize: "size", byPressure: "pressure", byLate: "late",
+}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// run is one ACS session of one tenant: an open segment, and what is kept of
+// the sealed ones.
+type run struct {
+	key, tenant, session string
+
+	seg    *segment.Segment // nil: nothing open
+	mem    *segment.Memory  // nil before the first seal
+	totals *sessionTotals   // nil before the first seal
+
+	turns     []turn
+	turnByID  map[string]int32 // used once there are many turns
+	turnBySym []int32          // by Sym of the open segment: 1 + index
+	segTurns  []int32          // turns with a step in the open segment
+	nesting   bool             // some turn names an enclosing turn
+	liveTurns int              // turns with a counted step
+	openTurns int              // ... that are not closed
+
+	lastAt, endAt int64
+	hasAt, hasEnd bool
+	ended         bool // session_end or late has sealed the run
+	afterSize     bool // a size seal left the final summary to be given
+	forgetAt      int64
+	revision      int // of the session summary
+	dirty         bool
+	nestedDirty   bool
+	counts        uint64  // grows when the turns' counts change
+	untoldTurns   []int32 // turnStarts that size seals left without turnEnd
+	sizeSealed0   bool    // segment 0 was sealed by size without a sessionStart
+
+	timer timer
+
+	firstOffset, lastOffset int64
+	firstClock              int64
+	firstHasClock           bool
+	older, younger          *run // by first record
+	quieter, busier         *run // by last record, runs with an open segment
+	listed                  bool
+}
+
+// awaitsSeal reports whether a seal is still to come: records are open, or a
+// size seal left the final summary to be given.
+func (r *run) awaitsSeal() bool { return r.afterSize || (r.seg != nil && r.seg.Len() > 0) }
+
+func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
+	r := &run{
+		key: strings.Clone(key), tenant: strings.Clone(s.Tenant), session: strings.Clone(s.Session),
+		firstOffset: offset, firstClock: p.clock, firstHasClock: p.hasClock,
+	}
+	r.timer = timer{run: r, turn: -1, pos: -1}
+	p.runs[r.key] = r
+	r.older = p.newest
+	if p.newest != nil {
+		p.newest.younger = r
+	} else {
+		p.oldest = r
+	}
+	p.newest = r
+	return r
+}
+
+func (p *Partition) openSegment(r *run) {
+	r.seg = &segment.Segment{AfterEnd: r.ended}
+	r.turnBySym, r.segTurns = r.turnBySym[:0], r.segTurns[:0]
+}
+
+// forget drops everything about a run: what comes later starts a new one.
+func (p *Partition) forget(r *run) {
+	p.timers.stop(&r.timer)
+	for i := range r.turns {
+		p.timers.stop(r.turns[i].timer)
+	}
+	p.unlist(r)
+	delete(p.runs, r.key)
+	if r.older != nil {
+		r.older.younger = r.younger
+	} else {
+		p.oldest = r.younger
+	}
+	if r.younger != nil {
+		r.younger.older = r.older
+	} else {
+		p.newest = r.older
+	}
+	if p.view.run == r {
+		p.view.run = nil
+	}
+	p.gone = addInterval(p.gone, r.interval(r.lastOffset))
+}
+
+// touch makes r the run that was active last.
+func (p *Partition) touch(r *run) {
+	if r.listed && p.active == r {
+		return
+	}
+	p.unlist(r)
+	r.listed, r.quieter = true, p.active
+	if p.active != nil {
+		p.active.busier = r
+	} else {
+		p.quiet = r
+	}
+	p.active = r
+}
+
+func (p *Partition) unlist(r *run) {
+	if !r.listed {
+		return
+	}
+	if r.quieter != nil {
+		r.quieter.busier = r.busier
+	} else {
+		p.quiet = r.busier
+	}
+	if r.busier != nil {
+		r.busier.quieter = r.quieter
+	} else {
+		p.active = r.quieter
+	}
+	r.listed, r.quieter, r.busier = false, nil, nil
+}
+
+// markDirty notes that standings may have changed: the turns are counted anew
+// before the next timer is looked at.
+func (p *Partition) markDirty(r *run) {
+	if !r.dirty {
+		r.dirty = true
+		p.dirty = append(p.dirty, r)
+	}
+}
+
+func (p *Partition) settleDirty() {
+	for _, r := range p.dirty {
+		if r.dirty && r.seg != nil {
+			p.analyze(r, false)
+			p.rescheduleTurns(r)
+		}
+		r.dirty = false
+	}
+	p.dirty = p.dirty[:0]
+}

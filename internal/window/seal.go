@@ -1,0 +1,264 @@
+package window
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"provstream/internal/dag"
+	"provstream/internal/lineage"
+	"provstream/internal/segment"
+)
+
+// seal ends the open segment of a run. The order inside is fixed: open turns
+// close (not at a size seal), turns whose summary differs from what was emitted
+// get a last revision, then the DAG, then the session summary (not at a size
+// seal) (rules.md §4). now is the clock, or the time of the record that sealed
+// at once.
+func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
+	if r.seg == nil {
+		p.openSegment(r) // what a size seal left: a final summary and no DAG
+	}
+	size := why == bySize
+	v := p.analyze(r, !size)
+	for _, ti := range p.turnsToTell(r, v, size) {
+		p.tellTurn(r, v, ti, p.closingAtEnd(r, ti), emit)
+	}
+	if !size {
+		p.closeAll(r)
+	}
+	hasDAG := v.graph.OwnNodes() > 0
+	if r.mem == nil {
+		r.mem = &segment.Memory{MaxIDs: p.cfg.MaxRunIDs}
+		r.totals = &sessionTotals{}
+	}
+	segmentZero := r.mem.Segments == 0
+	if hasDAG {
+		doc := v.graph.Document(r.tenant, r.session, now, v.facts.Codes)
+		emit(Emission{Kind: Run, Key: r.key, Value: doc.Value, ID: r.tenant + "/" + doc.ID, Time: now})
+		r.mem.NoteDAG(doc.ID, doc.Hash)
+		r.totals.addDAG(doc.ID)
+	}
+	p.remember(r, v, size, hasDAG)
+	p.foldTurns(r, v, size)
+	r.totals.add(v)
+	if size {
+		r.sizeSealed0 = r.sizeSealed0 || segmentZero && hasDAG && !r.mem.SessionStart
+	} else {
+		p.tellUntold(r)
+		p.tellSession(r, nil, why, emit)
+	}
+	for i := range v.facts.All {
+		p.facts[v.facts.All[i].Code]++
+	}
+	p.afterSeal(r, v, why, now)
+}
+
+// idInfo is what is remembered of an id that the segment carries.
+func (v *view) idInfo(id segment.Sym) segment.IDInfo {
+	info := segment.IDInfo{Depth: v.index.Depth(id)}
+	if m, ok := v.index.Mint(id); ok && m.Record.IsStep() {
+		switch dag.KindOf(v.order.Seg, &v.order.Seg.Steps[m.Record.Step()]) {
+		case dag.Retrieval, dag.MemoryRead:
+			info.Retrieval = true
+		}
+	}
+	return info
+}
+
+// turnsToTell lists, by turn_id, the turns that get a summary at a seal.
+func (p *Partition) turnsToTell(r *run, v *view, size bool) []int32 {
+	var list []int32
+	chosen := make(map[int32]bool)
+	choose := func(ti int32) bool {
+		t := &r.turns[ti]
+		if chosen[ti] || !t.live() || size && !t.closed {
+			return false
+		}
+		chosen[ti] = true
+		list = append(list, ti)
+		return true
+	}
+	for i := range v.aggs {
+		ti := v.aggs[i].turn
+		choose(ti)
+		// A nested turn's steps may meet the count of the turns around it.
+		for n := 0; r.nesting && n < len(r.turns); n++ {
+			up, ok := r.findTurn(r.turns[ti].parent)
+			if !ok || !choose(up) && chosen[up] {
+				break
+			}
+			ti = up
+		}
+	}
+	if !size && r.openTurns > 0 {
+		for i := range r.turns {
+			if !r.turns[i].closed {
+				choose(int32(i))
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(r.turns[a].id, r.turns[b].id) })
+	return list
+}
+
+// closeAll closes the open turns of a run whose segment seals.
+func (p *Partition) closeAll(r *run) {
+	if r.openTurns == 0 {
+		return
+	}
+	for i := range r.turns {
+		t := &r.turns[i]
+		if !t.closed {
+			t.closed = true
+			p.timers.stop(t.timer)
+		}
+	}
+	r.openTurns = 0
+}
+
+// remember keeps what later segments need, and tells the first record that did
+// not fit.
+func (p *Partition) remember(r *run, v *view, size, hasDAG bool) {
+	r.mem.Settle(&v.order)
+	unfit := r.mem.Remember(segment.Sealed{
+		Order: &v.order, Size: size, InDAG: hasDAG,
+		IDOf: v.idInfo,
+		TurnOf: func(s *segment.Step) int32 {
+			if s.Turn == segment.None {
+				return -1
+			}
+			return r.turnOf(s.Turn)
+		},
+		OpenCall: v.facts.OpenCall, Unanswered: v.facts.Unanswered, OpenSubagent: v.facts.OpenSubagent,
+	})
+	r.mem.Nodes += int(v.graph.Nodes)
+	if hasDAG {
+		_, r.mem.DAGRecordedAt = r.seg.RecordedAt()
+	}
+	if unfit != segment.NoRef {
+		v.facts.Insert(unfit, lineage.MemoryLimit)
+	}
+}
+
+// tellUntold makes the facts about what size seals left open and no seal has
+// told: one a code, about no single step.
+func (p *Partition) tellUntold(r *run) {
+	calls, subagents := r.mem.Untold()
+	var facts []anomaly
+	if calls > 0 {
+		facts = append(facts, anomaly{code: lineage.CallWithoutResult, detail: itoa(calls)})
+	}
+	if r.sizeSealed0 && !r.mem.SessionStart {
+		facts = append(facts, anomaly{code: lineage.MissingSessionStart})
+	}
+	r.sizeSealed0 = false
+	var turns []string
+	for _, ti := range r.untoldTurns {
+		if !r.turns[ti].hasEnd {
+			turns = append(turns, r.turns[ti].id)
+		}
+	}
+	r.untoldTurns = nil
+	slices.Sort(turns)
+	for _, id := range slices.Compact(turns) {
+		facts = append(facts, anomaly{code: lineage.MissingTurnEnd, detail: id})
+	}
+	if subagents > 0 {
+		facts = append(facts, anomaly{code: lineage.SubagentUnfinished, detail: itoa(subagents)})
+	}
+	r.totals.untold(facts)
+	for _, f := range facts {
+		p.facts[f.code]++
+	}
+}
+
+// afterSeal readies the run for what may come: its next segment, or to be
+// forgotten.
+func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
+	p.open -= r.seg.Len()
+	p.seals[why]++
+	p.unlist(r)
+	r.seg, r.turnBySym, r.segTurns = nil, nil, nil
+	r.dirty = false
+	v.run, v.seg = nil, nil
+	if why == bySize {
+		r.afterSize = true
+		p.schedule(r)
+		return
+	}
+	r.afterSize, r.hasEnd = false, false
+	r.ended = r.ended || why == bySessionEnd || why == byLate
+	r.forgetAt = now + ms(p.cfg.IdleRetention)
+	if why == bySessionEnd || why == byLate {
+		r.forgetAt = now + ms(p.cfg.LateRetention)
+	}
+	p.schedule(r)
+}
+
+// sealHeavy seals by size: with the records whose recorded_at is not after the
+// clock, since a tick says that everything older is in the log.
+func (p *Partition) sealHeavy(emit func(Emission)) {
+	if len(p.heavy) == 0 {
+		return
+	}
+	slices.SortFunc(p.heavy, func(a, b *run) int { return strings.Compare(a.key, b.key) })
+	list := slices.Compact(p.heavy)
+	p.heavy = nil
+	for _, r := range list {
+		if r.seg == nil || r.seg.Weight < p.cfg.MaxRunWeight || p.runs[r.key] != r {
+			continue
+		}
+		first, last := r.seg.RecordedAt()
+		switch {
+		case first > p.clock:
+			p.heavy = append(p.heavy, r)
+		case last <= p.clock:
+			p.seal(r, bySize, p.clock, emit)
+		default:
+			p.sealPart(r, emit)
+		}
+	}
+}
+
+// sealPart seals the records up to the clock; the others open the next segment.
+func (p *Partition) sealPart(r *run, emit func(Emission)) {
+	upTo, rest := r.seg.Split(p.clock)
+	listedBefore := r.listed
+	p.clearSegment(r)
+	r.seg = upTo
+	p.seal(r, bySize, p.clock, emit)
+	rest.AfterEnd = r.ended
+	p.clearSegment(r)
+	r.seg = rest
+	if listedBefore {
+		p.touch(r)
+	}
+	p.analyze(r, false)
+	p.rescheduleTurns(r)
+	p.schedule(r)
+	if rest.Weight >= p.cfg.MaxRunWeight {
+		p.heavy = append(p.heavy, r)
+	}
+}
+
+// clearSegment forgets what the turns counted in the open segment.
+func (p *Partition) clearSegment(r *run) {
+	for _, ti := range r.segTurns {
+		t := &r.turns[ti]
+		live := t.live()
+		t.steps, t.calls, t.hasStart, t.end = 0, 0, false, -1
+		if live && !t.live() {
+			r.countLive(t, false)
+		}
+	}
+	r.turnBySym, r.segTurns = nil, nil
+}
+
+func (p *Partition) rescheduleTurns(r *run) {
+	for _, ti := range r.segTurns {
+		if r.turns[ti].live() {
+			p.scheduleTurn(r, ti)
+		}
+	}
+}

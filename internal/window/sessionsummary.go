@@ -1,0 +1,234 @@
+package window
+
+import (
+	"strconv"
+
+	"provstream/internal/acs"
+	"provstream/internal/dag"
+	"provstream/internal/jcs"
+	"provstream/internal/provenance"
+	"provstream/internal/segment"
+)
+
+// Bounds of a session summary: its size does not grow with the session.
+const (
+	listedSubagents = 100
+	listedDAGs      = 100
+)
+
+// sessionTotals is a run's session summary over its sealed segments.
+type sessionTotals struct {
+	calls       int
+	compactions int
+	decisions   decisionCounts
+	provs       provenance.Summary
+	counted     times
+	hasCounted  bool
+	all         times
+	agent, name string
+	producer    string
+	subagents   []subagent
+	known       map[segment.Hash16]int32 // subagents by session: 1 + place in the list, or 0 when unlisted
+	tally       tally
+	last        []anomaly // facts about no single step
+	dags        []string
+}
+
+type subagent struct{ session, outcome string }
+
+func (s *sessionTotals) addDAG(id string) {
+	s.dags = append(s.dags, id)
+	if n := len(s.dags) - listedDAGs; n > 0 {
+		s.dags = append([]string(nil), s.dags[n:]...)
+	}
+}
+
+// untold adds facts that stand last.
+func (s *sessionTotals) untold(facts []anomaly) {
+	for _, f := range facts {
+		s.tally.count(f.code)
+		if len(s.last) < toldAnomalies {
+			s.last = append(s.last, f)
+		}
+	}
+}
+
+func (s *sessionTotals) clone() *sessionTotals {
+	c := *s
+	c.tally = s.tally.clone()
+	c.subagents = append([]subagent(nil), s.subagents...)
+	return &c
+}
+
+// add adds the analysed segment, which stands after everything added before.
+func (s *sessionTotals) add(v *view) {
+	a, g := &v.session, v.order.Seg
+	s.calls += a.calls
+	s.compactions += a.compactions
+	s.decisions.merge(&a.decisions)
+	sum := a.fold.summary(g)
+	s.provs.Merge(&sum)
+	s.counted.merge(a.counted)
+	s.hasCounted = s.hasCounted || a.hasCounted
+	s.all.merge(a.all)
+	if s.agent == "" {
+		s.agent = v.text(a.agent)
+	}
+	if s.name == "" {
+		s.name = v.text(a.name)
+	}
+	if producer := v.text(a.promised); producer != "" && s.producer != "deterministic" {
+		s.producer = producer
+	}
+	s.addSubagents(v)
+	for i := range v.facts.All {
+		s.tally.addFact(v, &v.facts.All[i])
+	}
+}
+
+// addSubagents lists subagents in order of first appearance, with their last
+// outcome.
+func (s *sessionTotals) addSubagents(v *view) {
+	g := v.order.Seg
+	for _, ref := range v.order.Refs {
+		if !ref.IsStep() || v.order.Standing[ref.Step()] != segment.Counted {
+			continue
+		}
+		st := &g.Steps[ref.Step()]
+		if st.Hook != acs.HookSubagentStart && st.Hook != acs.HookSubagentStop {
+			continue
+		}
+		m := g.More(st)
+		key := segment.IDHash(g.Syms.Bytes(m.Subagent))
+		at, ok := s.known[key]
+		if !ok {
+			if s.known == nil {
+				s.known = make(map[segment.Hash16]int32)
+			}
+			if len(s.subagents) < listedSubagents {
+				s.subagents = append(s.subagents, subagent{session: v.text(m.Subagent)})
+				at = int32(len(s.subagents))
+			}
+			s.known[key] = at
+		}
+		if st.Hook == acs.HookSubagentStop && at > 0 {
+			s.subagents[at-1].outcome = v.text(m.Outcome)
+		}
+	}
+}
+
+// tellSession emits the session summary: with v, after a turn closed, over
+// the sealed segments and the open one; without, at a seal, over all.
+func (p *Partition) tellSession(r *run, v *view, why Reason, emit func(Emission)) {
+	s := r.totals
+	if v != nil {
+		s = &sessionTotals{}
+		if r.totals != nil {
+			s = r.totals.clone()
+			s.known = cloneKnown(r.totals.known)
+		}
+		s.add(v)
+	}
+	r.revision++
+	t := s.counted
+	if !s.hasCounted {
+		t = s.all
+	}
+	emit(Emission{
+		Kind: Session, Key: r.key, Value: s.append(nil, r, t, why), Time: t.last,
+		ID: r.key + "#session#" + strconv.Itoa(r.revision),
+	})
+}
+
+func cloneKnown(m map[segment.Hash16]int32) map[segment.Hash16]int32 {
+	if m == nil {
+		return nil
+	}
+	c := make(map[segment.Hash16]int32, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// append appends the summary as JCS. A summary with a reason is final.
+func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
+	b = append(b, `{"agent_id":`...)
+	b = appendStringOrNull(b, s.agent)
+	if s.name != "" {
+		b = append(b, `,"agent_name":`...)
+		b = jcs.AppendString(b, s.name)
+	}
+	b = append(b, `,"anomalies":`...)
+	b = s.tally.appendFirst(b, s.last)
+	b = append(b, `,"anomaly_counts":`...)
+	b = s.tally.appendCounts(b)
+	b = appendCount(b, "compactions", s.compactions)
+	b = append(b, `,"dag_ids":[`...)
+	for i, id := range s.dags {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jcs.AppendString(b, id)
+	}
+	b = append(b, `],"decisions":`...)
+	b = s.decisions.append(b)
+	b = append(b, `,"ended_at":"`...)
+	b = dag.AppendTime(b, t.last)
+	b = append(b, `","final":`...)
+	b = strconv.AppendBool(b, why != 0)
+	b = appendCount(b, "open_turn_count", r.openTurns)
+	if s.producer != "" {
+		b = append(b, `,"provenance_producer":`...)
+		b = jcs.AppendString(b, s.producer)
+	}
+	b = append(b, `,"provenance_summary":`...)
+	b = s.provs.AppendJCS(b)
+	b = appendCount(b, "revision", r.revision)
+	if why != 0 {
+		b = append(b, `,"sealed_by":"`...)
+		b = append(b, why.String()...)
+		b = append(b, '"')
+	}
+	b = appendCount(b, "segment_count", r.segments())
+	b = append(b, `,"session_id":`...)
+	b = jcs.AppendString(b, r.session)
+	b = append(b, `,"started_at":"`...)
+	b = dag.AppendTime(b, t.first)
+	b = append(b, '"')
+	b = appendCount(b, "step_count", s.provs.EntryCount)
+	b = appendCount(b, "subagent_count", len(s.known))
+	b = append(b, `,"subagents":[`...)
+	for i, a := range s.subagents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		if a.outcome != "" {
+			b = append(b, `"outcome":`...)
+			b = append(jcs.AppendString(b, a.outcome), ',')
+		}
+		b = append(b, `"session_id":`...)
+		b = append(jcs.AppendString(b, a.session), '}')
+	}
+	b = append(b, `],"tenant_id":`...)
+	b = jcs.AppendString(b, r.tenant)
+	b = appendCount(b, "tool_call_count", s.calls)
+	b = appendCount(b, "turn_count", r.liveTurns)
+	return append(b, '}')
+}
+
+func appendCount(b []byte, name string, n int) []byte {
+	b = append(b, `,"`...)
+	b = append(b, name...)
+	b = append(b, `":`...)
+	return strconv.AppendInt(b, int64(n), 10)
+}
+
+// segments is the number of the run's DAGs so far.
+func (r *run) segments() int {
+	if r.mem == nil {
+		return 0
+	}
+	return r.mem.Segments
+}

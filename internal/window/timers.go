@@ -1,0 +1,156 @@
+package window
+
+import (
+	"cmp"
+	"container/heap"
+)
+
+// timer is due at a time of the log's clock. A timer may be early: idle times
+// move with each record, so a timer is moved only when it is looked at.
+type timer struct {
+	due  int64
+	run  *run
+	turn int32 // index of the turn; -1 for the run's own timer
+	pos  int   // in the heap; -1 outside
+}
+
+// timers is a heap by (due, run key, turn_id).
+type timers []*timer
+
+func (h timers) Len() int { return len(h) }
+
+func (h timers) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.run.key, b.run.key), cmp.Compare(a.turnID(), b.turnID())) < 0
+}
+
+func (h timers) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].pos, h[j].pos = i, j
+}
+
+// Push and Pop serve container/heap.
+func (h *timers) Push(x any) {
+	t := x.(*timer)
+	t.pos = len(*h)
+	*h = append(*h, t)
+}
+
+func (h *timers) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.pos = -1
+	return t
+}
+
+func (t *timer) turnID() string {
+	if t.turn < 0 {
+		return ""
+	}
+	return t.run.turns[t.turn].id
+}
+
+// set puts a timer at due. A due that only moves later stays where it is and is
+// moved when it comes up.
+func (h *timers) set(t *timer, due int64) {
+	switch {
+	case t.pos < 0:
+		t.due = due
+		heap.Push(h, t)
+	case due < t.due:
+		t.due = due
+		heap.Fix(h, t.pos)
+	}
+}
+
+func (h *timers) stop(t *timer) {
+	if t != nil && t.pos >= 0 {
+		heap.Remove(h, t.pos)
+	}
+}
+
+// NextTimer returns a time before which no timer is due.
+func (p *Partition) NextTimer() (due int64, ok bool) {
+	if len(p.timers) == 0 {
+		return 0, false
+	}
+	return p.timers[0].due, true
+}
+
+// fire fires what is due at the clock, in order.
+func (p *Partition) fire(emit func(Emission)) {
+	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
+		t := p.timers[0]
+		due, ok := p.dueOf(t)
+		if !ok {
+			p.timers.stop(t)
+			continue
+		}
+		if due > t.due {
+			t.due = due
+			heap.Fix(&p.timers, 0)
+			continue
+		}
+		p.timers.stop(t)
+		if t.turn >= 0 {
+			p.closeTurn(t.run, t.turn, p.clock, emit)
+			continue
+		}
+		p.fireRun(t.run, emit)
+	}
+}
+
+// dueOf returns when a timer is really due.
+func (p *Partition) dueOf(t *timer) (int64, bool) {
+	if t.turn >= 0 {
+		due, _, ok := p.turnDue(t.run, t.turn)
+		return due, ok
+	}
+	due, _, ok := p.runDue(t.run)
+	return due, ok
+}
+
+// runDue returns when and why a run seals, or, without reason, when it is
+// forgotten.
+func (p *Partition) runDue(r *run) (due int64, why Reason, ok bool) {
+	switch {
+	case !r.awaitsSeal():
+		return r.forgetAt, 0, true
+	case r.ended:
+		return r.lastAt + ms(p.cfg.LateGrace), byLate, true
+	case r.hasEnd && r.endAt+ms(p.cfg.SealGrace) <= r.lastAt+ms(p.cfg.SessionIdle):
+		return r.endAt + ms(p.cfg.SealGrace), bySessionEnd, true
+	}
+	return r.lastAt + ms(p.cfg.SessionIdle), byIdle, true
+}
+
+func (p *Partition) fireRun(r *run, emit func(Emission)) {
+	if _, why, _ := p.runDue(r); why != 0 {
+		p.seal(r, why, p.clock, emit)
+		return
+	}
+	p.forget(r)
+}
+
+// schedule sets the run's timer after a record.
+func (p *Partition) schedule(r *run) {
+	due, _, _ := p.runDue(r)
+	p.timers.set(&r.timer, due)
+}
+
+// fireImmediate acts on graces of 0: with the record that makes it true.
+func (p *Partition) fireImmediate(r *run, recordedAt int64, emit func(Emission)) {
+	if p.cfg.CompleteGrace == 0 || p.cfg.Grace == 0 || p.cfg.TurnIdle == 0 {
+		p.closeImmediate(r, recordedAt, emit)
+	}
+	_, why, _ := p.runDue(r)
+	now := p.sealTime(recordedAt)
+	switch {
+	case why == bySessionEnd && p.cfg.SealGrace == 0,
+		why == byLate && p.cfg.LateGrace == 0,
+		why == byIdle && p.cfg.SessionIdle == 0:
+		p.seal(r, why, now, emit)
+	}
+}

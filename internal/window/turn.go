@@ -1,0 +1,325 @@
+package window
+
+import (
+	"provstream/internal/acs"
+	"provstream/internal/lineage"
+	"provstream/internal/segment"
+)
+
+// phase says what an open turn waits for.
+type phase uint8
+
+const (
+	awaitsEnd phase = iota // no turnEnd for this opening yet: closes idle
+	ended                  // its turnEnd is here: closes complete or grace
+	reopened               // had closed with a turnEnd that was not deferred
+)
+
+// turn is a turn of a run over all its segments: when it closes, and what was
+// emitted of it last. What its summary says is computed when it closes.
+type turn struct {
+	id     string
+	parent string // turn_id of the enclosing turn, as far as known
+	timer  *timer // nil until something waited once
+
+	// Counted steps in the open segment, tool calls among them.
+	steps, calls int
+	hasStart     bool  // a turnStart is among them
+	end          int32 // the last turnEnd among them, -1 without
+	sealed       *turnTotals
+
+	// The turn's turnEnd, wherever it stands.
+	hasEnd   bool
+	deferred bool // its outcome
+	declared acs.Number
+
+	phase    phase
+	closed   bool
+	endAt    int64 // at of its turnEnd
+	lastAt   int64 // of its last step
+	reopenAt int64 // of the record that opened it again
+
+	revision int
+	emitted  segment.Hash16 // of the last summary, revision and closed_by aside
+}
+
+// live reports whether the turn has a counted step.
+func (t *turn) live() bool { return t.steps > 0 || t.sealed != nil && t.sealed.steps > 0 }
+
+// allSteps counts the turn's counted steps, boundaries included.
+func (t *turn) allSteps() (steps, calls int) {
+	if t.sealed != nil {
+		return t.steps + t.sealed.steps, t.calls + t.sealed.calls
+	}
+	return t.steps, t.calls
+}
+
+// members counts the turn's steps without its turnStart and its turnEnd.
+func (t *turn) members() int {
+	n, _ := t.allSteps()
+	if t.hasStart || t.sealed != nil && t.sealed.hasStart {
+		n--
+	}
+	if t.hasEnd {
+		n--
+	}
+	return n
+}
+
+// turnOf returns the index of a turn of the run, adding it when it is new.
+func (r *run) turnOf(sym segment.Sym) int32 {
+	for len(r.turnBySym) < r.seg.Syms.Len() {
+		r.turnBySym = append(r.turnBySym, 0)
+	}
+	if i := r.turnBySym[sym]; i != 0 {
+		return i - 1
+	}
+	id := r.seg.Syms.String(sym)
+	i, ok := r.findTurn(id)
+	if !ok {
+		i = int32(len(r.turns))
+		r.turns = append(r.turns, turn{id: id, end: -1})
+		if r.turnByID != nil {
+			r.turnByID[id] = i
+		}
+	}
+	r.turnBySym[sym] = i + 1
+	r.segTurns = append(r.segTurns, i)
+	return i
+}
+
+// fewTurns are searched one by one.
+const fewTurns = 16
+
+func (r *run) findTurn(id string) (int32, bool) {
+	if len(r.turns) <= fewTurns {
+		for i := range r.turns {
+			if r.turns[i].id == id {
+				return int32(i), true
+			}
+		}
+		return 0, false
+	}
+	if r.turnByID == nil {
+		r.turnByID = make(map[string]int32, 2*len(r.turns))
+		for i := range r.turns {
+			r.turnByID[r.turns[i].id] = int32(i)
+		}
+	}
+	i, ok := r.turnByID[id]
+	return i, ok
+}
+
+// arrive tells the run's turns of a record that was added to its open segment.
+func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
+	g := r.seg
+	if s.Type == acs.TypeDecision {
+		if ti, ok := r.turnOfDecision(); ok {
+			p.reopen(r, ti, at)
+			p.scheduleTurn(r, ti)
+		}
+		return
+	}
+	if s.Rejected != "" {
+		return
+	}
+	i := int32(len(g.Steps)) - 1
+	st := &g.Steps[i]
+	if st.Hook == acs.HookSessionEnd && !r.hasEnd {
+		r.hasEnd, r.endAt = true, at
+	}
+	if st.Hook == acs.HookHandshake || st.Turn == segment.None || g.Best(st.StepID) != i {
+		return
+	}
+	if info := r.mem.Step(g.Syms.Bytes(st.StepID)); info != nil && info.Accepted {
+		return // a conflict with a sealed step: a loser
+	}
+	p.join(r, r.turnOf(st.Turn), i, at)
+}
+
+// join counts a step for its turn.
+func (p *Partition) join(r *run, ti, i int32, at int64) {
+	g := r.seg
+	st := &g.Steps[i]
+	t := &r.turns[ti]
+	if !t.live() {
+		r.liveTurns++
+		r.openTurns++
+	}
+	t.steps++
+	t.lastAt = max(t.lastAt, at)
+	p.reopen(r, ti, at)
+	if parent := g.More(st).ParentTurn; parent != segment.None && t.parent == "" {
+		r.enclose(t, g.Syms.String(parent))
+	}
+	switch st.Hook {
+	case acs.HookToolCallRequest:
+		t.calls++
+	case acs.HookTurnStart:
+		t.hasStart = true
+		if parent := g.Boundary(st).PayloadParent; parent != segment.None {
+			r.enclose(t, g.Syms.String(parent))
+		}
+	case acs.HookTurnEnd:
+		last := t.end < 0 || g.CompareSteps(t.end, i) < 0
+		if last {
+			r.setEnd(t, i)
+		}
+		switch {
+		case t.phase == awaitsEnd:
+			t.phase, t.endAt = ended, at
+		case t.phase == ended && last:
+			t.endAt = at
+		}
+	}
+	if r.nesting {
+		p.markNested(r)
+	}
+	p.scheduleTurn(r, ti)
+}
+
+// setEnd makes a turnEnd of the open segment the turn's turnEnd.
+func (r *run) setEnd(t *turn, i int32) {
+	b := r.seg.Boundary(&r.seg.Steps[i])
+	t.end, t.hasEnd, t.declared = i, true, b.StepCount
+	t.deferred = string(r.seg.Syms.Bytes(b.Outcome)) == "deferred"
+}
+
+func (r *run) enclose(t *turn, parent string) {
+	if t.parent != parent {
+		t.parent = parent
+		r.nesting = true
+	}
+}
+
+// reopen opens a closed turn again: with a turnEnd that is not deferred for a
+// moment, else as an open turn that ends with its next turnEnd.
+func (p *Partition) reopen(r *run, ti int32, at int64) {
+	t := &r.turns[ti]
+	if !t.closed {
+		return
+	}
+	t.closed = false
+	r.openTurns++
+	if t.hasEnd && !t.deferred {
+		t.phase, t.reopenAt = reopened, at
+	} else {
+		t.phase, t.lastAt = awaitsEnd, max(t.lastAt, at)
+	}
+}
+
+// turnOfDecision returns the turn of the step that the decision added last
+// answers.
+func (r *run) turnOfDecision() (int32, bool) {
+	g := r.seg
+	step := g.StepOfLastDecision()
+	if step >= 0 {
+		st := &g.Steps[step]
+		if st.Turn == segment.None || st.Hook == acs.HookHandshake {
+			return 0, false
+		}
+		return r.turnOf(st.Turn), true
+	}
+	if info := r.mem.Step(g.RequestIDOfLastDecision()); info != nil && info.Turn >= 0 {
+		return info.Turn, true
+	}
+	return 0, false
+}
+
+// scheduleTurn sets the turn's timer to the earliest time at which it may
+// close.
+func (p *Partition) scheduleTurn(r *run, ti int32) {
+	t := &r.turns[ti]
+	if t.closed {
+		return
+	}
+	var due int64
+	switch t.phase {
+	case ended:
+		due = t.endAt + ms(min(p.cfg.CompleteGrace, p.cfg.Grace))
+	case reopened:
+		due = t.reopenAt + ms(p.cfg.CompleteGrace)
+	default:
+		due = t.lastAt + ms(p.cfg.TurnIdle)
+	}
+	if t.timer == nil {
+		t.timer = &timer{run: r, turn: ti, pos: -1}
+	}
+	p.timers.set(t.timer, due)
+}
+
+// closing is why a turn closed.
+type closing uint8
+
+const (
+	byComplete closing = iota
+	byGrace
+	byTurnIdle
+	bySession
+)
+
+var closingNames = [...]string{byComplete: "complete", byGrace: "grace", byTurnIdle: "idle", bySession: "session"}
+
+func (c closing) String() string { return closingNames[c] }
+
+// turnDue returns when and why an open turn closes as things stand.
+func (p *Partition) turnDue(r *run, ti int32) (due int64, why closing, ok bool) {
+	t := &r.turns[ti]
+	if t.closed || !t.live() {
+		return 0, 0, false
+	}
+	if t.phase == awaitsEnd {
+		return t.lastAt + ms(p.cfg.TurnIdle), byTurnIdle, true
+	}
+	why = p.closingAtEnd(r, ti)
+	switch {
+	case t.phase == reopened:
+		return t.reopenAt + ms(p.cfg.CompleteGrace), why, true
+	case why == byComplete:
+		return t.endAt + ms(p.cfg.CompleteGrace), why, true
+	}
+	return t.endAt + ms(p.cfg.Grace), why, true
+}
+
+// closingAtEnd is complete when the turn's step_count is met, grace when only
+// its turnEnd is here, session otherwise.
+func (p *Partition) closingAtEnd(r *run, ti int32) closing {
+	t := &r.turns[ti]
+	if !t.hasEnd {
+		return bySession
+	}
+	if !t.declared.Set {
+		return byGrace
+	}
+	nested := 0
+	if r.nesting {
+		nested, _ = p.view.nested.of(r, ti)
+	}
+	if met, _ := lineage.Met(t.declared.Value, t.members(), nested); met {
+		return byComplete
+	}
+	return byGrace
+}
+
+// closeImmediate closes the turns whose grace is 0, with the record that makes
+// it true.
+func (p *Partition) closeImmediate(r *run, recordedAt int64, emit func(Emission)) {
+	p.settleDirty()
+	for k := 0; k < len(r.segTurns); k++ {
+		ti := r.segTurns[k]
+		_, why, ok := p.turnDue(r, ti)
+		if !ok {
+			continue
+		}
+		grace := p.cfg.Grace
+		switch {
+		case why == byTurnIdle:
+			grace = p.cfg.TurnIdle
+		case why == byComplete || r.turns[ti].phase == reopened:
+			grace = p.cfg.CompleteGrace
+		}
+		if grace == 0 {
+			p.closeTurn(r, ti, p.sealTime(recordedAt), emit)
+		}
+	}
+}

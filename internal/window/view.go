@@ -1,0 +1,385 @@
+package window
+
+import (
+	"provstream/internal/acs"
+	"provstream/internal/dag"
+	"provstream/internal/lineage"
+	"provstream/internal/provenance"
+	"provstream/internal/segment"
+)
+
+// view is one run's open segment, analysed. It reuses its storage; it holds
+// the analysis of one version of one segment at a time.
+type view struct {
+	run     *run
+	seg     *segment.Segment
+	version uint64
+	absence bool
+
+	order segment.Order
+	index provenance.Index
+	graph dag.Graph
+	facts lineage.Facts
+
+	aggs    []turnAgg
+	aggOf   []int32 // by index of the turn; -1 without a part in the segment
+	others  []segment.Ref
+	session sessionAgg
+	factAt  []int32 // by place in run order: the record's first fact, -1 without
+	nested  nesting
+}
+
+// decisionCounts counts answers by their verdict; error and rejected answers
+// count nowhere.
+type decisionCounts [5]int
+
+// verdicts in the order of their names.
+var verdicts = [...]string{"allow", "ask", "defer", "deny", "modify"}
+
+func (c *decisionCounts) add(verdict []byte) {
+	for i, v := range verdicts {
+		if v == string(verdict) {
+			c[i]++
+		}
+	}
+}
+
+func (c *decisionCounts) merge(d *decisionCounts) {
+	for i := range c {
+		c[i] += d[i]
+	}
+}
+
+// fold is a ProvenanceSummary of steps of the open segment.
+type fold struct {
+	entries  int
+	byOrigin [acs.OriginCount]int
+	earliest [acs.OriginCount]segment.Sym
+	depth    int32
+}
+
+// add takes a counted step; steps come in run order.
+func (f *fold) add(v *view, s *segment.Step) {
+	f.entries++
+	provs := v.order.Seg.Provs(s)
+	for i := range provs {
+		p := &provs[i]
+		f.depth = max(f.depth, v.index.Depth(p.ID))
+		if p.Origin == acs.OriginUnknown {
+			continue
+		}
+		if f.byOrigin[p.Origin] == 0 {
+			f.earliest[p.Origin] = s.StepID
+		}
+		f.byOrigin[p.Origin]++
+	}
+}
+
+func (f *fold) summary(g *segment.Segment) (s provenance.Summary) {
+	s.EntryCount, s.ByOrigin, s.MaxDepth = f.entries, f.byOrigin, f.depth
+	for o, n := range f.byOrigin {
+		if n > 0 {
+			s.Earliest[o] = g.Syms.String(f.earliest[o])
+		}
+	}
+	return s
+}
+
+// span of instants, empty when not set.
+type times struct {
+	set         bool
+	first, last int64
+}
+
+func (t *times) add(at int64) {
+	if !t.set {
+		*t = times{true, at, at}
+		return
+	}
+	t.first, t.last = min(t.first, at), max(t.last, at)
+}
+
+func (t *times) merge(u times) {
+	if u.set {
+		t.add(u.first)
+		t.add(u.last)
+	}
+}
+
+// turnAgg is a turn's part in the open segment.
+type turnAgg struct {
+	turn      int32
+	all       fold // its counted steps
+	beforeEnd fold // ... without the turn's last turnEnd
+	calls     int
+	times     times
+	agent     segment.Sym
+	start     int32 // its turnStart, when it stands in this segment; -1
+	end       int32 // its last turnEnd in this segment, -1
+	decisions decisionCounts
+	refs      []segment.Ref // its steps in run order; losers and rejected ones after them
+}
+
+// sessionAgg is the open segment's part in the session summary.
+type sessionAgg struct {
+	fold        fold
+	calls       int
+	compactions int
+	decisions   decisionCounts
+	counted     times // counted steps and handshakes
+	hasCounted  bool
+	all         times // every record
+	agent, name segment.Sym
+	promised    segment.Sym // provenance_producer: deterministic wins
+}
+
+// analyze puts a run's open segment in order, finds its mints, edges and facts,
+// and adds up its turns. absence adds the checks that only a seal makes. The
+// result is kept until the segment changes.
+func (p *Partition) analyze(r *run, absence bool) *view {
+	v := &p.view
+	if v.run == r && v.version == r.seg.Version && v.absence == absence && v.seg == r.seg {
+		return v
+	}
+	if v.run != r || v.version != r.seg.Version || v.seg != r.seg {
+		v.run, v.seg, v.version = r, r.seg, r.seg.Version
+		v.order.Build(r.seg, r.mem)
+		v.index.Build(&v.order)
+		v.graph.Build(&v.order, &v.index)
+		v.addUp()
+		v.writeBack()
+	}
+	v.absence = absence
+	v.facts.Find(&v.graph, v, absence)
+	v.placeFacts()
+	return v
+}
+
+// addUp makes the aggregates of turns and session in one pass in run order.
+func (v *view) addUp() {
+	o, g, r := &v.order, v.order.Seg, v.run
+	v.session = sessionAgg{}
+	v.aggs = v.aggs[:0]
+	v.aggOf = fill(v.aggOf, len(r.turns)+len(g.Steps), -1)
+	for _, ref := range o.Refs {
+		if !ref.IsStep() {
+			v.addDecision(ref.Decision())
+			continue
+		}
+		i := ref.Step()
+		s := &g.Steps[i]
+		v.session.addStep(v, i, s)
+		if s.Turn == segment.None || o.Standing[i] == segment.Handshake {
+			continue
+		}
+		if o.Standing[i] != segment.Counted {
+			v.others = append(v.others, ref)
+			continue
+		}
+		v.agg(r.turnOf(s.Turn)).addStep(v, i, s)
+	}
+	// Losers and rejected steps make no turn, but their facts belong to it.
+	for _, ref := range v.others {
+		if i := r.turnBySym[v.pad(g.Steps[ref.Step()].Turn)]; i != 0 {
+			a := v.agg(i - 1)
+			a.refs = append(a.refs, ref)
+		}
+	}
+	v.others = v.others[:0]
+}
+
+// pad grows the run's index of turns to hold a Sym.
+func (v *view) pad(sym segment.Sym) segment.Sym {
+	r := v.run
+	for len(r.turnBySym) <= int(sym) {
+		r.turnBySym = append(r.turnBySym, 0)
+	}
+	return sym
+}
+
+func (v *view) agg(ti int32) *turnAgg {
+	if k := v.aggOf[ti]; k >= 0 {
+		return &v.aggs[k]
+	}
+	v.aggOf[ti] = int32(len(v.aggs))
+	if len(v.aggs) < cap(v.aggs) {
+		v.aggs = v.aggs[:len(v.aggs)+1]
+	} else {
+		v.aggs = append(v.aggs, turnAgg{})
+	}
+	a := &v.aggs[len(v.aggs)-1]
+	*a = turnAgg{turn: ti, start: -1, end: -1, refs: a.refs[:0]}
+	return a
+}
+
+func (a *turnAgg) addStep(v *view, i int32, s *segment.Step) {
+	o := &v.order
+	a.refs = append(a.refs, segment.StepRef(i))
+	a.all.add(v, s)
+	a.times.add(s.EventTime)
+	if a.agent == segment.None {
+		a.agent = s.AgentID
+	}
+	switch {
+	case s.Hook == acs.HookToolCallRequest:
+		a.calls++
+	case o.Turns.Start[s.Turn] == i:
+		a.start = i
+	case o.Turns.End[s.Turn] == i:
+		a.end = i
+		return
+	}
+	a.beforeEnd.add(v, s)
+}
+
+func (s *sessionAgg) addStep(v *view, i int32, st *segment.Step) {
+	o, g := &v.order, v.order.Seg
+	s.all.add(st.EventTime)
+	standing := o.Standing[i]
+	if standing == segment.Rejected {
+		return
+	}
+	m := g.More(st)
+	if s.agent == segment.None {
+		s.agent = st.AgentID
+	}
+	if s.name == segment.None {
+		s.name = m.AgentName
+	}
+	switch standing {
+	case segment.Handshake:
+		s.counted.add(st.EventTime)
+		if m.Producer != segment.None && (s.promised == segment.None || string(g.Syms.Bytes(m.Producer)) == "deterministic") {
+			s.promised = m.Producer
+		}
+	case segment.Counted:
+		s.hasCounted = true
+		s.counted.add(st.EventTime)
+		s.fold.add(v, st)
+		switch st.Hook {
+		case acs.HookToolCallRequest:
+			s.calls++
+		case acs.HookPostCompact:
+			s.compactions++
+		}
+	}
+}
+
+// addDecision counts an answer for the session and for the turn of its step.
+func (v *view) addDecision(i int32) {
+	o, g := &v.order, v.order.Seg
+	d := &g.Decisions[i]
+	v.session.all.add(d.RecordedAt)
+	if d.RejectedKind != segment.None || d.IsError {
+		return
+	}
+	verdict := g.Syms.Bytes(d.Decision)
+	v.session.decisions.add(verdict)
+	switch step := o.StepOf[i]; {
+	case step >= 0:
+		if s := &g.Steps[step]; o.Standing[step] == segment.Counted && s.Turn != segment.None {
+			v.agg(v.run.turnOf(s.Turn)).decisions.add(verdict)
+		}
+	case step == segment.Earlier:
+		if info := o.Mem.Step(g.Syms.Bytes(o.RequestID[i])); info != nil && info.Counted && info.Turn >= 0 {
+			v.agg(info.Turn).decisions.add(verdict)
+		}
+	}
+}
+
+// writeBack corrects what the run's turns counted while records came: a
+// conflict may have changed which steps count.
+func (v *view) writeBack() {
+	r, g := v.run, v.order.Seg
+	for _, ti := range r.segTurns {
+		t := &r.turns[ti]
+		live := t.live()
+		t.steps, t.calls, t.hasStart, t.end = 0, 0, false, -1
+		t.hasEnd = t.sealed != nil && t.sealed.hasEnd
+		if t.hasEnd {
+			t.declared, t.deferred = t.sealed.stepCount, t.sealed.outcome == "deferred"
+		}
+		if k := v.aggOf[ti]; k >= 0 {
+			a := &v.aggs[k]
+			t.steps, t.calls, t.hasStart = a.all.entries, a.calls, a.start >= 0
+			if a.end >= 0 {
+				r.setEnd(t, a.end)
+			}
+			if t.steps > 0 {
+				sym := g.Steps[a.firstStep(v)].Turn
+				r.enclose(t, g.Syms.String(v.order.Turns.Parent[sym]))
+			}
+		}
+		if t.phase != awaitsEnd && !t.hasEnd {
+			t.phase = awaitsEnd
+		}
+		if t.live() != live {
+			r.countLive(t, t.live())
+		}
+	}
+	r.counts++
+}
+
+// firstStep returns a counted step of the turn in the segment.
+func (a *turnAgg) firstStep(v *view) int32 {
+	for _, ref := range a.refs {
+		if v.order.Standing[ref.Step()] == segment.Counted {
+			return ref.Step()
+		}
+	}
+	return -1
+}
+
+func (r *run) countLive(t *turn, live bool) {
+	n := 1
+	if !live {
+		n = -1
+	}
+	r.liveTurns += n
+	if !t.closed {
+		r.openTurns += n
+	}
+}
+
+// placeFacts notes where in the facts each record's begin.
+func (v *view) placeFacts() {
+	v.factAt = fill(v.factAt, len(v.order.Refs), -1)
+	for k := len(v.facts.All) - 1; k >= 0; k-- {
+		v.factAt[v.order.Pos(v.facts.All[k].Record)] = int32(k)
+	}
+}
+
+// The methods of lineage.Turns.
+
+// Index implements lineage.Turns.
+func (v *view) Index(turn segment.Sym) int32 { return v.run.turnOf(turn) }
+
+// Members implements lineage.Turns.
+func (v *view) Members(ti int32) (steps, calls int) {
+	t := &v.run.turns[ti]
+	_, calls = t.allSteps()
+	return t.members(), calls
+}
+
+// Nested implements lineage.Turns.
+func (v *view) Nested(ti int32) (steps, calls int) {
+	if !v.run.nesting {
+		return 0, 0
+	}
+	return v.nested.of(v.run, ti)
+}
+
+// EachNested implements lineage.Turns.
+func (v *view) EachNested(ti int32, f func(int32)) { v.nested.each(v.run, ti, f) }
+
+// HasSealedSteps implements lineage.Turns.
+func (v *view) HasSealedSteps(ti int32) bool {
+	t := &v.run.turns[ti]
+	return t.sealed != nil && t.sealed.steps > 0
+}
+
+// HasSealedEnd implements lineage.Turns.
+func (v *view) HasSealedEnd(ti int32) bool {
+	t := &v.run.turns[ti]
+	return t.sealed != nil && t.sealed.hasEnd
+}

@@ -1,0 +1,206 @@
+// Package window turns the records of one partition of prov.steps into closed
+// windows: turn summaries, session summaries and sealed runs.
+//
+// A [Partition] is a state machine: records and ticks in, emissions out. The
+// log is its clock: time is the largest tick so far, and every emission is a
+// function of the log alone, so a restart, another instance or an auditor with
+// the same log gets the same bytes (rules.md §4, D2).
+//
+//	record ─▶ run ─▶ open segment ─▶ turns with timers ─▶ turn and session summaries
+//	                      │
+//	                      └─ seal (session_end, idle, size, pressure, late) ─▶ DAG, final summary
+//	                              what later segments need stays in segment.Memory
+//
+// The package is pure: no Kafka, wall clock, logger or goroutine. A Partition
+// belongs to one goroutine.
+package window
+
+import (
+	"time"
+
+	"provstream/internal/acs"
+	"provstream/internal/lineage"
+	"provstream/internal/segment"
+	"provstream/internal/topics"
+)
+
+// Kind says which topic an emission belongs to.
+type Kind uint8
+
+// The kinds of emissions: prov.turns, prov.sessions, prov.runs.
+const (
+	Turn Kind = iota
+	Session
+	Run
+)
+
+// Emission is one output record.
+type Emission struct {
+	Kind  Kind
+	Key   string // run key
+	Value []byte // JCS
+	ID    string // CloudEvents id
+	Time  int64  // CloudEvents time, milliseconds
+}
+
+// Stats describes a partition for metrics and people.
+type Stats struct {
+	Runs          int // runs held, the remembered ones included
+	OpenRuns      int // runs with an open segment
+	OpenSteps     int // records of open segments
+	Copies        uint64
+	Late          uint64 // records that came after a run's session_end
+	Seals         [reasonCount]uint64
+	Anomalies     map[string]uint64 // told by final session summaries and turns, by code
+	OldestOpen    int64             // recorded_at of the oldest open run's last record; 0 without
+	RememberedIDs int
+}
+
+// Partition is the state of one partition.
+type Partition struct {
+	cfg      Config
+	clock    int64
+	hasClock bool
+
+	runs   map[string]*run
+	oldest *run // runs in the order of their first records
+	newest *run
+	timers timers
+	open   int // records in open segments
+	quiet  *run
+	active *run // runs with an open segment, silent for longest first
+	dirty  []*run
+	nested []*run
+	heavy  []*run // runs whose weight asks for a size seal
+	gone   []interval
+
+	view   view
+	copies uint64
+	late   uint64
+	seals  [reasonCount]uint64
+	facts  [256]uint64
+}
+
+// NewPartition returns an empty partition.
+func NewPartition(cfg Config) *Partition {
+	return &Partition{cfg: cfg, runs: make(map[string]*run)}
+}
+
+// SetConfig changes the configuration from the next record on.
+func (p *Partition) SetConfig(cfg Config) { p.cfg = cfg }
+
+// Clock returns the largest tick so far.
+func (p *Partition) Clock() (ms int64, ok bool) { return p.clock, p.hasClock }
+
+// RestoreClock sets the clock before a replay.
+func (p *Partition) RestoreClock(ms int64) { p.clock, p.hasClock = ms, true }
+
+// Apply takes one step or decision. It copies what it keeps of s.
+func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
+	key := topics.RunKey(s.Tenant, s.Session)
+	r := p.runs[key]
+	if r != nil && r.mem.SawCopy(s) {
+		p.copies++
+		r.lastOffset = offset
+		return
+	}
+	if r == nil {
+		r = p.newRun(key, s, offset)
+	}
+	r.lastOffset = offset
+	if r.seg == nil {
+		p.openSegment(r)
+	}
+	switch r.seg.Add(s) {
+	case segment.Copy:
+		p.copies++
+		return
+	case segment.CopyReplaced:
+		p.copies++
+		p.markDirty(r)
+		return
+	case segment.AddedConflict:
+		p.markDirty(r)
+	}
+	if r.ended {
+		p.late++
+	}
+	p.open++
+	at := p.at(s.RecordedAt)
+	r.lastAt, r.hasAt = max(r.lastAt, at), true
+	p.touch(r)
+	p.arrive(r, s, at)
+	p.schedule(r)
+
+	p.fireImmediate(r, s.RecordedAt, emit)
+	if r.seg != nil && r.seg.Weight >= p.cfg.MaxRunWeight {
+		if r.seg.Weight >= 2*p.cfg.MaxRunWeight {
+			p.seal(r, bySize, p.sealTime(s.RecordedAt), emit)
+		} else if n := len(p.heavy); n == 0 || p.heavy[n-1] != r {
+			p.heavy = append(p.heavy, r)
+		}
+	}
+	for p.open > p.cfg.MaxOpenSteps && p.quiet != nil {
+		p.gone = addInterval(p.gone, p.oldest.interval(offset))
+		p.seal(p.quiet, byPressure, p.sealTime(s.RecordedAt), emit)
+	}
+}
+
+// Tick moves the clock to t and fires every timer that is due, ordered by
+// (due, run key, turn_id); then runs that are too heavy seal.
+func (p *Partition) Tick(_, t int64, emit func(Emission)) {
+	if !p.hasClock {
+		p.startClock(t)
+	}
+	p.clock = max(p.clock, t)
+	p.settleDirty()
+	p.settleNested()
+	p.fire(emit)
+	p.sealHeavy(emit)
+}
+
+// startClock: records before the partition's first tick happened, for their
+// timers, at that tick.
+func (p *Partition) startClock(t int64) {
+	p.clock, p.hasClock = t, true
+	for r := p.oldest; r != nil; r = r.younger {
+		r.lastAt, r.endAt = max(r.lastAt, t), max(r.endAt, t)
+		for i := range r.turns {
+			turn := &r.turns[i]
+			turn.lastAt, turn.endAt, turn.reopenAt = max(turn.lastAt, t), max(turn.endAt, t), max(turn.reopenAt, t)
+		}
+	}
+}
+
+// at is the time of a record for the timers: max(recorded_at, clock).
+func (p *Partition) at(recordedAt int64) int64 {
+	if p.hasClock {
+		return max(recordedAt, p.clock)
+	}
+	return recordedAt
+}
+
+// sealTime is the time of a seal that a record causes at once.
+func (p *Partition) sealTime(recordedAt int64) int64 { return p.at(recordedAt) }
+
+// Stats describes the partition.
+func (p *Partition) Stats() Stats {
+	st := Stats{Runs: len(p.runs), OpenSteps: p.open, Copies: p.copies, Late: p.late, Seals: p.seals, Anomalies: make(map[string]uint64)}
+	for r := p.quiet; r != nil; r = r.busier {
+		st.OpenRuns++
+	}
+	if p.quiet != nil {
+		st.OldestOpen = p.quiet.lastAt
+	}
+	for _, c := range lineage.Codes() {
+		if n := p.facts[c]; n > 0 {
+			st.Anomalies[c.String()] = n
+		}
+	}
+	for r := p.oldest; r != nil; r = r.younger {
+		st.RememberedIDs += r.mem.Used()
+	}
+	return st
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
