@@ -93,6 +93,9 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 		}
 		return nil, err
 	}
+	// What was replayed was taken with the configuration of its time; the
+	// present one holds from here on.
+	w.SetConfig(s.cfg.Window)
 	t.publish(true)
 	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", records, "low", stored.Low, "next", stored.Next)
 	return t, nil

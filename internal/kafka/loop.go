@@ -55,7 +55,8 @@ const (
 	transactionTimeout = 10 * time.Second
 	heartbeatInterval  = 3 * time.Second
 	metadataAge        = 10 * time.Second
-	idlePoll           = 250 * time.Millisecond
+	fetchMaxWait       = time.Second
+	idlePoll           = 10 * time.Second
 	endTimeout         = 30 * time.Second
 )
 
@@ -82,6 +83,7 @@ type Loop struct {
 
 	mu     sync.Mutex
 	events []groupEvent // from the client's callbacks, in order
+	wake   func()       // ends the poll that is under way
 	// how many tasks are open, and are opening
 	opened, opening int
 
@@ -138,7 +140,7 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(reset),
-		kgo.FetchMaxWait(idlePoll),
+		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(16 << 20),
 		kgo.FetchMaxPartitionBytes(4 << 20),
 		kgo.MetadataMaxAge(metadataAge),
@@ -214,6 +216,22 @@ func (l *Loop) event(e groupEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
+	if l.wake != nil {
+		l.wake()
+	}
+}
+
+// poll waits for records, for at most so long, or for something else to do.
+func (l *Loop) poll(ctx context.Context, wait time.Duration) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	l.mu.Lock()
+	l.wake = cancel
+	if len(l.events) != 0 || len(l.failed) != 0 {
+		cancel()
+	}
+	l.mu.Unlock()
+	return l.session.poll(ctx, maxPollRecords)
 }
 
 // Run consumes until ctx ends; then it finishes the open transaction and
@@ -263,9 +281,7 @@ func (l *Loop) turn(ctx context.Context) error {
 	if l.out != nil {
 		wait = max(0, time.Until(l.began.Add(l.cfg.CommitInterval)))
 	}
-	pollCtx, cancel := context.WithTimeout(ctx, wait)
-	fetches := l.session.poll(pollCtx, maxPollRecords)
-	cancel()
+	fetches := l.poll(ctx, wait)
 	if err := l.rebalance(); err != nil {
 		return err
 	}
@@ -376,6 +392,16 @@ func (l *Loop) end(commit bool) error {
 		}
 		l.jobs.Wait()
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	// Every record must have been acknowledged before the commit is decided:
+	// the client's own flush inside End only waits, and would commit without a
+	// record that has just failed.
+	if commit && l.out.failure() == nil {
+		if err := l.session.client().Flush(ctx); err != nil {
+			l.out.fail(fmt.Errorf("flush: %w", err))
+		}
+	}
 	failure := l.out.failure()
 	metadata := make(map[tp]string)
 	for key, w := range l.workers {
@@ -383,13 +409,7 @@ func (l *Loop) end(commit bool) error {
 			metadata[key] = w.metadata
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
 	committed, err := l.session.end(withMetadata(ctx, metadata), commit && failure == nil)
-	if err == nil && failure == nil {
-		// A record that failed to be written while the end flushed it.
-		failure = l.out.failure()
-	}
 	if l.spec.OnTransaction != nil {
 		l.out.mu.Lock()
 		e := TransactionEnd{

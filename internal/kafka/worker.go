@@ -205,4 +205,9 @@ func (l *Loop) fail(err error) {
 	case l.failed <- err:
 	default:
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wake != nil {
+		l.wake()
+	}
 }

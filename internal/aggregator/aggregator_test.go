@@ -1,0 +1,381 @@
+package aggregator_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"provstream/internal/acs"
+	"provstream/internal/aggregator"
+	"provstream/internal/codec"
+	"provstream/internal/fleet"
+	"provstream/internal/generate"
+	"provstream/internal/ingest"
+	"provstream/internal/kafka"
+	"provstream/internal/kafkatest"
+	"provstream/internal/topics"
+	"provstream/internal/window"
+)
+
+type world struct {
+	*kafkatest.Cluster
+	flags   kafka.Flags
+	window  window.Config
+	cluster *kafka.Cluster
+	agents  *kgo.Client
+	loaded  int
+}
+
+func newWorld(t *testing.T, c *kafkatest.Cluster) *world {
+	w := &world{Cluster: c, flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix, Extra: c.Opts}, window: window.DefaultConfig()}
+	if !kafkatest.VirtualTime {
+		w.window.SealGrace, w.window.Grace, w.window.LateGrace = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+		w.window.TurnIdle, w.window.SessionIdle = 2*time.Second, 3*time.Second
+	}
+	var err error
+	if w.cluster, err = kafka.Open(t.Context(), w.flags); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.cluster.Close)
+	w.agents = c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	return w
+}
+
+func (w *world) config(service, instance string) kafka.Config {
+	cfg := kafka.Config{Flags: w.flags, Service: service, Instance: instance, LeaveOnStop: true}
+	if testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("service", service)
+	}
+	return cfg
+}
+
+// run starts a service; stop ends it and fails the test if it had failed.
+func run(t *testing.T, service func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- service(ctx) }()
+	end := sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { _ = end() })
+	return func() {
+		t.Helper()
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) startIngest(t *testing.T) (stop func()) {
+	return run(t, func(ctx context.Context) error {
+		return ingest.Run(ctx, ingest.Config{Config: w.config("ingest", "0")})
+	})
+}
+
+func (w *world) startAggregator(t *testing.T, instance string) (stop func()) {
+	return run(t, func(ctx context.Context) error {
+		return aggregator.Run(ctx, aggregator.Config{Config: w.config("aggregator", instance), Window: w.window})
+	})
+}
+
+// load sends a generated fleet to the hook topics, n sessions.
+func (w *world) load(t *testing.T, seed uint64, n int, each func(i int)) {
+	t.Helper()
+	// Hook topics here have the broker's limit: without the records over 1 MiB.
+	faults := slices.DeleteFunc(generate.FaultNames(), func(name string) bool { return generate.FaultByName(name).DeadLetters[codec.KindOversize] > 0 })
+	g, err := generate.New(generate.Config{Seed: seed, Sessions: n, Faults: faults, StartMs: time.Now().UnixMilli()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	var batch []*kgo.Record
+	flush := func() {
+		if err := w.agents.ProduceSync(t.Context(), batch...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		w.loaded += len(batch)
+		batch = nil
+	}
+	for r := range g.All() {
+		batch = append(batch, w.record(r))
+		if i++; i%50 == 0 {
+			flush()
+			if each != nil {
+				each(i)
+			}
+		}
+	}
+	flush()
+}
+
+func (w *world) record(r fleet.Record) *kgo.Record {
+	if topic := w.Topic(r.Topic); w.Fake.TopicInfo(topic) == nil { // a hook that is none of ACS's
+		_ = w.Fake.CreateTopic(topic, w.Partitions, nil)
+	}
+	out := &kgo.Record{Topic: w.Topic(r.Topic), Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.TimeMs)}
+	if len(r.Key) != 0 {
+		out.Partition = topics.Partition(r.Key, w.Partitions)
+	}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return out
+}
+
+func (w *world) read(t *testing.T, base string, p int32) []*kgo.Record {
+	t.Helper()
+	b, err := w.cluster.Bounds(t.Context(), w.Topic(base), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*kgo.Record
+	err = w.cluster.Read(t.Context(), w.Topic(base), p, b.Start, b.End, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+		all = append(all, recs...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// settle waits until everything is read and every run has sealed.
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	clock := kafka.HookClock{Cluster: w.cluster, IngestGroup: kafka.DefaultGroup(w.Prefix, "ingest"), Tolerance: time.Second}
+	for range 2000 {
+		if o, err := clock.Observe(t.Context()); err == nil && o.OK && o.Behind == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	quiet := 2 * time.Hour // more than --session-idle and --late-grace
+	if !kafkatest.VirtualTime {
+		quiet = 7 * time.Second
+	}
+	time.Sleep(quiet)
+}
+
+// checkReplay compares what was emitted with an undisturbed replay of
+// prov.steps as it was recorded: rules.md D2. It returns the number of DAGs.
+func (w *world) checkReplay(t *testing.T) (dags int) {
+	t.Helper()
+	offsets, err := w.cluster.Committed(t.Context(), kafka.DefaultGroup(w.Prefix, "aggregator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases := [3]string{window.Turn: topics.Turns, window.Session: topics.Sessions, window.Run: topics.Runs}
+	for p := range w.Partitions {
+		next := int64(0)
+		if o, ok := offsets.Lookup(w.Topic(topics.Steps), p); ok {
+			next = o.At
+		}
+		var want [3][]window.Emission
+		emit := func(e window.Emission) { want[e.Kind] = append(want[e.Kind], e) }
+		part := window.NewPartition(w.window)
+		var step acs.Step
+		for _, r := range w.read(t, topics.Steps, p) {
+			if r.Offset >= next {
+				break
+			}
+			if at, ok := codec.DecodeTick(r.Value); ok {
+				part.Tick(r.Offset, at, emit)
+			} else if err := codec.DecodeStep(&step, r.Value); err == nil {
+				part.Apply(r.Offset, &step, emit)
+			}
+		}
+		if n := part.Stats().OpenSteps; n != 0 {
+			t.Errorf("partition %d: %d steps are still open", p, n)
+		}
+		for kind, base := range bases {
+			got := w.read(t, base, p)
+			if len(got) != len(want[kind]) {
+				t.Errorf("%s/%d: %d records, a replay gives %d", base, p, len(got), len(want[kind]))
+			}
+			for i := range min(len(got), len(want[kind])) {
+				e := want[kind][i]
+				if string(got[i].Key) != e.Key || string(got[i].Value) != string(e.Value) || header(got[i], "ce_id") != e.ID {
+					t.Errorf("%s/%d record %d: %s differs from the replay's %s", base, p, i, header(got[i], "ce_id"), e.ID)
+					break
+				}
+			}
+		}
+		dags += len(want[window.Run])
+	}
+	return dags
+}
+
+func header(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// An instance runs from the beginning, others come and go, and commits fail:
+// what is emitted is what an undisturbed replay of the log gives.
+func TestOutputIsAFunctionOfTheLog(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		w.startIngest(t)
+		stop := w.startAggregator(t, "a")
+		failing := []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn}
+		errs := []*kerr.Error{kerr.UnknownServerError, kerr.RequestTimedOut}
+		rounds := 0
+		w.load(t, 1, 60, func(i int) {
+			time.Sleep(70 * time.Millisecond)
+			if i%200 != 0 {
+				return
+			}
+			rounds++
+			c.Fake.Fault(kfake.Fault{
+				Keys: failing[rounds%3 : rounds%3+1], Err: errs[rounds%2], TopLevel: rounds%3 == 2,
+				When: func(req kmsg.Request) bool { return strings.Contains(transactionalID(req), "aggregator") },
+			})
+			if rounds%3 == 0 {
+				stop()
+				stop = w.startAggregator(t, fmt.Sprint("a", rounds))
+			}
+			if rounds%4 == 0 {
+				other := w.startAggregator(t, fmt.Sprint("b", rounds))
+				defer other()
+				time.Sleep(400 * time.Millisecond)
+			}
+		})
+		w.settle(t)
+		stop()
+		if dags := w.checkReplay(t); dags < 60 {
+			t.Errorf("%d DAGs of 60 sessions", dags)
+		}
+		t.Logf("%d records, %d rounds", w.loaded, rounds)
+	})
+}
+
+func transactionalID(req kmsg.Request) string {
+	switch r := req.(type) {
+	case *kmsg.ProduceRequest:
+		if r.TransactionID != nil {
+			return *r.TransactionID
+		}
+	case *kmsg.TxnOffsetCommitRequest:
+		return r.TransactionalID
+	case *kmsg.EndTxnRequest:
+		return r.TransactionalID
+	}
+	return ""
+}
+
+// While ingest is down and records wait, time stands still: no run is sealed
+// for want of steps that are only unread.
+func TestNoTickWhileIngestIsDown(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		stopIngest := w.startIngest(t)
+		w.startAggregator(t, "a")
+		down := false
+		w.load(t, 2, 20, func(i int) {
+			time.Sleep(20 * time.Millisecond)
+			if i >= 400 && !down {
+				down = true
+				stopIngest()
+			}
+		})
+		count := func(base string) (n int) {
+			for p := range w.Partitions {
+				n += len(w.read(t, base, p))
+			}
+			return n
+		}
+		time.Sleep(2 * time.Second)
+		before, ticks := count(topics.Runs), w.lastTick(t)
+		if kafkatest.VirtualTime {
+			time.Sleep(5 * time.Hour)
+		} else {
+			time.Sleep(5 * time.Second)
+		}
+		if after := count(topics.Runs); after != before {
+			t.Errorf("%d runs sealed while ingest was down", after-before)
+		}
+		if now := w.lastTick(t); now != ticks {
+			t.Errorf("the clock went from %d to %d while ingest was down", ticks, now)
+		}
+		w.startIngest(t)
+		w.settle(t)
+		if dags := w.checkReplay(t); dags < 20 {
+			t.Errorf("%d DAGs of 20 sessions", dags)
+		}
+	})
+}
+
+// lastTick is the largest tick in any partition.
+func (w *world) lastTick(t *testing.T) (last int64) {
+	t.Helper()
+	for p := range w.Partitions {
+		for _, r := range w.read(t, topics.Steps, p) {
+			if at, ok := codec.DecodeTick(r.Value); ok {
+				last = max(last, at)
+			}
+		}
+	}
+	return last
+}
+
+// What does not belong together is refused with a message that says what was
+// reset.
+func TestStateThatDoesNotFitIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reset func(t *testing.T, w *world)
+		want  string
+	}{
+		"group deleted": {func(t *testing.T, w *world) {
+			if _, err := w.cluster.Admin.DeleteGroups(t.Context(), kafka.DefaultGroup(w.Prefix, "aggregator")); err != nil {
+				t.Fatal(err)
+			}
+		}, "the group was deleted"},
+		"state emptied": {func(t *testing.T, w *world) {
+			for p := range w.Partitions {
+				if err := w.Fake.DeleteRecords(w.Topic(topics.AggregatorState), p, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "the state topic was emptied"},
+		"steps expired": {func(t *testing.T, w *world) {
+			for p := range w.Partitions {
+				if err := w.Fake.DeleteRecords(w.Topic(topics.Steps), p, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "raise the retention"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+				w := newWorld(t, c)
+				stopIngest := w.startIngest(t)
+				stop := w.startAggregator(t, "a")
+				w.load(t, 3, 4, nil)
+				time.Sleep(2 * time.Second)
+				stop()
+				stopIngest()
+				tc.reset(t, w)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				err := aggregator.Run(ctx, aggregator.Config{Config: w.config("aggregator", "a"), Window: w.window})
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("got %v, want %q", err, tc.want)
+				}
+			})
+		})
+	}
+}
