@@ -1,7 +1,225 @@
 package main
 
-import "errors"
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
 
-type benchCmd struct{}
+	"provstream/internal/bench"
+	"provstream/internal/fleet"
+	"provstream/internal/kafka"
+	"provstream/internal/window"
+)
 
-func (c *benchCmd) Run(g *globals) error { return errors.New("bench: not built yet") }
+type benchCmd struct {
+	fleetFlags   `embed:""`
+	Input        string        `help:"Fleet file instead of a generated fleet." placeholder:"FILE"`
+	Copies       int           `help:"Make the backlog of so many copies of the fleet, with fresh ids." default:"115" placeholder:"N"`
+	Parallel     int           `help:"Copies that run side by side in event time." default:"10"`
+	Brokers      []string      `help:"Measure on this cluster; without it on an embedded broker." placeholder:"ADDR"`
+	Prefix       string        `help:"Deployment of services that run already (--pid); else a fresh one is made, and deleted in the end."`
+	Partitions   int32         `help:"Partitions of every topic." default:"4"`
+	Replication  int16         `help:"Replicas on a given cluster." default:"1"`
+	Transactions string        `help:"on, off, or both by turns." enum:"on,off,both" default:"on"`
+	SealGrace    time.Duration `help:"The aggregator's --seal-grace. Not 0 for a backlog: the tick then orders hook topics that drain at different speeds." default:"1ms"`
+	Compression  string        `help:"Of the hook topics' batches: none, snappy, lz4 or zstd." default:"none"`
+	Disk         bool          `help:"Give the embedded broker a folder instead of memory."`
+	Runs         int           `help:"Measure so often; the median is told, with least and most." default:"1"`
+	Rate         float64       `help:"Measure latency instead: send so many records a second and wait for signed DAGs, with graces of 0." default:"0"`
+	Duration     time.Duration `help:"How long, with --rate, after a warm-up of 5 s." default:"30s"`
+	Pid          []string      `help:"Watch running services instead of starting them: ingest=PID, aggregator=PID, signer=PID; broker=PID is watched beside whatever runs." placeholder:"NAME=PID"`
+	Pprof        string        `help:"Leave CPU and allocation profiles of each process in this folder." placeholder:"DIR"`
+}
+
+func (c *benchCmd) Help() string {
+	return example("Loads a backlog, starts the services, each as a process of its own, and measures until the last DAG is signed: envelopes a second, CPU and "+
+		"allocations a record by service, peak memory, and bytes on each topic. With --rate it measures how long a session waits for its signed DAG under "+
+		"that load instead.",
+		"provctl bench --input fleet.jsonl.gz --copies 115 --runs 3 --json",
+		"provctl bench --transactions both",
+		"provctl bench --rate 8000 --duration 60s",
+		"provctl bench --brokers 127.0.0.1:9092 --pid broker=4711")
+}
+
+// benchReport is the document of bench --json: the figures of the median run,
+// and every run.
+type benchReport struct {
+	bench.Result
+	LeastPS float64        `json:"envelopes_per_s_min"`
+	MostPS  float64        `json:"envelopes_per_s_max"`
+	All     []bench.Result `json:"all_runs"`
+	// Off is the same without transactions, with --transactions=both; Cost is
+	// what transactions take of the time, in percent.
+	Off  *benchReport `json:"transactions_off,omitempty"`
+	Cost *float64     `json:"transactions_cost_percent,omitempty"`
+}
+
+func (c *benchCmd) Run(g *globals) error {
+	cfg, err := c.config(g)
+	if err != nil {
+		return err
+	}
+	var on, off []bench.Result
+	for range max(c.Runs, 1) {
+		for _, no := range []bool{false, true} {
+			if no && c.Transactions == "on" || !no && c.Transactions == "off" {
+				continue
+			}
+			if !cfgGiven(c) && len(c.Brokers) > 0 {
+				cfg.Flags.Prefix = fmt.Sprintf("bench-%d.", time.Now().UnixNano())
+			}
+			cfg.NoTransactions = no
+			res, err := bench.Run(g.ctx, cfg)
+			g.progressDone()
+			if err != nil {
+				return err
+			}
+			if no {
+				off = append(off, res)
+			} else {
+				on = append(on, res)
+			}
+		}
+	}
+	r := median(on)
+	if c.Transactions == "off" {
+		r = median(off)
+	} else if c.Transactions == "both" {
+		r.Off = median(off)
+		cost := 100 * (r.Seconds - r.Off.Seconds) / r.Seconds
+		r.Cost = &cost
+	}
+	if g.json {
+		return g.printJSON(r)
+	}
+	r.text(g)
+	return nil
+}
+
+// cfgGiven tells whether the deployment is the user's own.
+func cfgGiven(c *benchCmd) bool { return c.Prefix != "" }
+
+func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return cfg, err
+	}
+	w := window.DefaultConfig()
+	w.SealGrace = c.SealGrace
+	if c.Rate > 0 {
+		w.SealGrace, w.CompleteGrace, w.Grace = 0, 0, 0
+	}
+	cfg = bench.Config{
+		Flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix}, Copies: fleet.Copies{N: c.Copies, Parallel: c.Parallel, Salt: "bench"},
+		Partitions: c.Partitions, Replication: c.Replication, Window: w, Compression: c.Compression, PprofDir: c.Pprof,
+		Command: []string{exe, "bench-child"}, Delete: len(c.Brokers) > 0 && c.Prefix == "", Rate: c.Rate, Duration: c.Duration,
+		Disk: c.Disk, Stderr: g.stderr, Progress: g.progress, Pids: map[string]int{},
+	}
+	if c.Input != "" {
+		cfg.Source = fleet.FileSource(c.Input, g.stdin)
+	} else {
+		gen, err := c.generator()
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Source = generatorSource(gen)
+	}
+	// The fleet is gone over once for each ten copies: it is kept in memory.
+	if cfg.Source, err = inMemory(cfg.Source); err != nil {
+		return cfg, err
+	}
+	for _, p := range c.Pid {
+		name, pid, err := namedPid(p)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Pids[name] = pid
+	}
+	if c.Pprof != "" {
+		err = os.MkdirAll(c.Pprof, 0o755)
+	}
+	return cfg, err
+}
+
+func inMemory(src fleet.Source) (fleet.Source, error) {
+	var kept []fleet.Record
+	if err := src(func(r *fleet.Record) error { kept = append(kept, *r); return nil }); err != nil {
+		return nil, err
+	}
+	return func(f func(*fleet.Record) error) error {
+		for i := range kept {
+			if err := f(&kept[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+func namedPid(s string) (string, int, error) {
+	for i := range s {
+		if s[i] == '=' {
+			pid, err := strconv.Atoi(s[i+1:])
+			if err == nil && pid > 0 {
+				return s[:i], pid, nil
+			}
+		}
+	}
+	return "", 0, fmt.Errorf("--pid: %q is no NAME=PID", s)
+}
+
+// median returns the run in the middle by time, with the others beside it.
+func median(runs []bench.Result) *benchReport {
+	if len(runs) == 0 {
+		return &benchReport{}
+	}
+	sorted := slices.Clone(runs)
+	slices.SortFunc(sorted, func(a, b bench.Result) int {
+		if a.EnvelopesPS < b.EnvelopesPS {
+			return -1
+		}
+		return 1
+	})
+	return &benchReport{
+		Result: sorted[len(sorted)/2], LeastPS: sorted[0].EnvelopesPS, MostPS: sorted[len(sorted)-1].EnvelopesPS, All: runs,
+	}
+}
+
+func (r *benchReport) text(g *globals) {
+	if r.Latency != nil {
+		l := r.Latency
+		g.printf("%d sessions at %.0f records/s: sessionEnd to signed DAG p50 %.0f ms, p90 %.0f ms, p99 %.0f ms, most %.0f ms; %d not signed\n",
+			l.Sessions, l.Rate, l.P50, l.P90, l.P99, l.Max, l.Unsigned)
+	} else {
+		g.printf("%d records, %d runs, %d DAGs in %.2f s: %.0f envelopes/s", r.Records, r.Runs, r.DAGs, r.Seconds, r.EnvelopesPS)
+		if len(r.All) > 1 {
+			g.printf(" (median of %d; %.0f to %.0f)", len(r.All), r.LeastPS, r.MostPS)
+		}
+		g.printf("\n")
+	}
+	g.printf("%-12s %14s %12s %12s %14s\n", "", "CPU us/record", "allocs", "bytes", "peak RSS MiB")
+	for _, name := range sortedKeys(r.CPU) {
+		g.printf("%-12s %14.1f %12.2f %12.0f %14.0f\n", name, r.CPU[name], r.Allocs[name], r.AllocB[name], float64(r.RSS[name])/(1<<20))
+	}
+	for _, t := range sortedKeys(r.PerTopic) {
+		g.printf("%-24s %10.1f bytes/record\n", t, float64(r.PerTopic[t])/float64(max(r.Records, 1)))
+	}
+	if r.Off != nil {
+		g.printf("without transactions %.0f envelopes/s: transactions take %.0f %% of the time\n", r.Off.EnvelopesPS, *r.Cost)
+	}
+}
+
+// benchChildCmd is a process that bench starts; people have no use for it.
+type benchChildCmd struct {
+	Config string `arg:"" help:"What the process is, as JSON."`
+}
+
+func (c *benchChildCmd) Help() string {
+	return example("A service or the broker of a measurement.", "provctl bench")
+}
+
+func (c *benchChildCmd) Run(g *globals) error {
+	return bench.Child(g.ctx, c.Config, g.stdin, g.stdout, g.stderr)
+}

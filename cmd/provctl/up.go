@@ -119,4 +119,3 @@ func ringIn(dir string) (*keys.Ring, error) {
 	}
 	return ring, os.WriteFile(filepath.Join(dir, jwksFile), append(verify.JWKS(ring.Public()), '\n'), 0o644)
 }
-
