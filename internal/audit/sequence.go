@@ -249,14 +249,17 @@ func (s *sequence) leave() error {
 			if err := s.headsAhead(st); err != nil {
 				return err
 			}
-			if n := st.chain.Last().Size; n < st.newest.Size {
-				e := s.fail(verify.Truncated, origin, "%s: the checkpoints end at size %d, a head of size %d was signed: the tail of the checkpoints was cut off", origin, n, st.newest.Size)
-				e.Index = n
-				return e
-			}
 		}
 		if err := st.log.Close(); err != nil {
 			return err
+		}
+		if s.heads == nil {
+			continue
+		}
+		if n := st.chain.Last().Size; n < st.newest.Size {
+			e := s.fail(verify.Truncated, origin, "%s: the checkpoints end at size %d, a head of size %d was signed: the tail of the checkpoints was cut off", origin, n, st.newest.Size)
+			e.Index = n
+			return e
 		}
 	}
 	return nil

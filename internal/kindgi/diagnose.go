@@ -74,7 +74,8 @@ func (r *Reader) diagnose() *Error {
 	if err := json.Unmarshal(r.buf, &doc); err != nil {
 		return &Error{Class: ClassStrict, Detail: "not strict JSON: " + err.Error()}
 	}
-	if v, ok := doc.(map[string]any)["version"].(string); ok && v != Version {
+	if m, ok := doc.(map[string]any); ok && isOtherVersion(m["version"]) {
+		v := m["version"].(string)
 		return &Error{Class: ClassVersion, Path: "/version", Detail: "schema version " + strconv.Quote(v) + ", only " + Version + " is read"}
 	}
 	if err := compiled().Validate(doc); err != nil {
@@ -88,6 +89,11 @@ func (r *Reader) diagnose() *Error {
 		return &Error{Class: ClassSchema, Path: path, Detail: "time at " + path + ": want RFC 3339 in UTC with three fraction digits and Z"}
 	}
 	return &Error{Class: ClassSchema, Detail: "not a DAG that this version writes"}
+}
+
+func isOtherVersion(v any) bool {
+	s, ok := v.(string)
+	return ok && s != Version
 }
 
 func firstDifference(a, b []byte) int {

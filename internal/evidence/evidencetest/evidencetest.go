@@ -107,6 +107,11 @@ func New(t testing.TB, partitions int, batches ...int) *Deployment {
 
 func (d *Deployment) partition(t testing.TB, p int32, batches []int) {
 	t.Helper()
+	d.partitionFrom(t, p, batches, 1000*uint64(p))
+}
+
+func (d *Deployment) partitionFrom(t testing.TB, p int32, batches []int, seed uint64) {
+	t.Helper()
 	origin := merkle.Origin("provstream", topics.DAGs, p)
 	log, err := evidence.NewLog(origin)
 	if err != nil {
@@ -128,7 +133,7 @@ func (d *Deployment) partition(t testing.TB, p int32, batches []int) {
 	}
 	covered := int64(0)
 	for n, size := range batches {
-		b, err := log.SignDAGs(d.Ring, Unsigned(size, uint64(1000*int(p)+100*n)), 1764000000000+int64(n))
+		b, err := log.SignDAGs(d.Ring, Unsigned(size, seed+uint64(100*n)), 1764000000000+int64(n))
 		if err != nil {
 			t.Fatal(err)
 		}
