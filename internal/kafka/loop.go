@@ -252,10 +252,12 @@ func (l *Loop) Run(ctx context.Context) (err error) {
 		for _, w := range l.workers {
 			w.stop()
 		}
+		l.session.close()
+		// Leave when the client is gone: its heartbeats would take the answer
+		// for a reason to join again.
 		if err == nil && l.cfg.LeaveOnStop {
 			l.leave()
 		}
-		l.session.close()
 	}()
 	for {
 		if ctx.Err() != nil {
