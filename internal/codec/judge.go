@@ -11,6 +11,9 @@ import (
 // element judges one envelope: a record, or an element of a batch. raw is its
 // bytes, canonical its canonical form.
 func (r *Reader) element(raw, canonical []byte, index int) *DeadLetter {
+	if r.tryFast(canonical, index) {
+		return nil
+	}
 	r.result.Slow++
 	return r.plain(raw, canonical, index)
 }
@@ -146,7 +149,7 @@ func (r *Reader) plainDecision(tree any, canonical []byte, index int) *DeadLette
 	}
 	s := &r.step
 	s.Reset()
-	s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, session
+	s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, string(session)
 	decisionStep(s, tree, canonical)
 	r.finish(s, index)
 	return nil

@@ -108,6 +108,8 @@ type Reader struct {
 	cfg     Config
 	schemas *schema.Set
 
+	fast *fastPath
+
 	jcs       jcs.Canonicalizer
 	canonical []byte
 	elements  []span
@@ -115,6 +117,7 @@ type Reader struct {
 	step      acs.Step
 	key       []byte
 	value     []byte
+	tenant    []byte
 
 	// Of the record that is being read.
 	rec      *Record
@@ -161,7 +164,7 @@ func NewReader(cfg Config) (*Reader, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("reader: %w", err)
 	}
-	return &Reader{cfg: cfg, schemas: set}, nil
+	return &Reader{cfg: cfg, schemas: set, fast: newFastPath(set, cfg.ProvenanceRequired)}, nil
 }
 
 // Read reads one record. now is ingest's clock in milliseconds. emit is called
@@ -290,11 +293,27 @@ func (r *Reader) write(s *acs.Step) {
 }
 
 // appendRunKey is topics.RunKey into a buffer.
-func appendRunKey(dst []byte, tenant, session string) []byte {
-	dst = append(dst, url.PathEscape(tenant)...)
+func appendRunKey[T string | []byte](dst []byte, tenant, session T) []byte {
+	for i := 0; i < len(tenant); i++ {
+		if c := tenant[i]; pathSafe[c] {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&0xf])
+		}
+	}
 	dst = append(dst, '/')
 	return append(dst, session...)
 }
+
+const upperHex = "0123456789ABCDEF"
+
+// pathSafe are the bytes that net/url leaves alone in a path segment.
+var pathSafe = func() (safe [256]bool) {
+	for c := range 0x80 {
+		safe[c] = url.PathEscape(string(rune(c))) == string(rune(c))
+	}
+	return safe
+}()
 
 // coordinates of an element of the record; index is -1 of a record that is no
 // batch.

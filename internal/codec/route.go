@@ -25,37 +25,37 @@ func (r *Reader) tenantOf(named string) (tenant string, ok bool) {
 // decisionRoute returns the tenant and the session of the decisions of the
 // record, from its headers and its key. kind is the dead-letter kind where
 // that fails: an answer has neither tenant nor session in itself.
-func (r *Reader) decisionRoute() (tenant, session, kind string) {
-	named, _ := r.lastHeader(HeaderTenant)
+func (r *Reader) decisionRoute() (tenant string, session []byte, kind string) {
+	named := r.lastHeader(HeaderTenant)
 	if !utf8.Valid(named) {
-		return "", "", KindUnroutable
+		return "", nil, KindUnroutable
 	}
 	_, isMapped := r.cfg.TenantTopics[r.rec.Topic]
 	tenant, ok := r.tenantOf(acs.Clamp(string(named)))
 	if !ok {
-		return "", "", KindTenantMismatch
+		return "", nil, KindTenantMismatch
 	}
 	if len(named) == 0 && !isMapped && len(r.cfg.TenantTopics) > 0 {
-		return "", "", KindUnroutable
+		return "", nil, KindUnroutable
 	}
-	id, _ := r.lastHeader(HeaderSession)
+	id := r.lastHeader(HeaderSession)
 	if len(id) == 0 {
 		id = r.rec.Key
 	}
 	if !isUUID(id) {
-		return "", "", KindUnroutable
+		return "", nil, KindUnroutable
 	}
-	return tenant, string(id), ""
+	return tenant, id, ""
 }
 
-// lastHeader returns the value of the last header key.
-func (r *Reader) lastHeader(key string) (value []byte, ok bool) {
+// lastHeader returns the value of the last header key, nil where there is none.
+func (r *Reader) lastHeader(key string) []byte {
 	for i := len(r.rec.Headers) - 1; i >= 0; i-- {
 		if r.rec.Headers[i].Key == key {
-			return r.rec.Headers[i].Value, true
+			return r.rec.Headers[i].Value
 		}
 	}
-	return nil, false
+	return nil
 }
 
 // isUUID is the format uuid of jsonschema/v5: hexadecimal digits of either
@@ -108,7 +108,7 @@ func (r *Reader) reject(raw []byte, index int, dead *DeadLetter) *DeadLetter {
 		if kind != "" {
 			return dead
 		}
-		s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, session
+		s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, string(session)
 		id = looseMember(raw, looseMember(raw, root, "result"), "request_id")
 	} else {
 		params := looseMember(raw, root, "params")
