@@ -199,6 +199,15 @@ func (w *world) checkReplay(t *testing.T) (dags int) {
 		}
 		for kind, base := range bases {
 			got := w.read(t, base, p)
+			seen := make(map[string]int)
+			for _, r := range got {
+				seen[header(r, "ce_id")]++
+			}
+			for id, n := range seen {
+				if n > 1 {
+					t.Errorf("%s/%d: %s stands there %d times", base, p, id, n)
+				}
+			}
 			if len(got) != len(want[kind]) {
 				t.Errorf("%s/%d: %d records, a replay gives %d", base, p, len(got), len(want[kind]))
 			}

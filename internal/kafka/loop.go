@@ -52,6 +52,12 @@ const (
 	maxTransactionBytes   = 64 << 20
 	maxPollRecords        = 10_000
 
+	// What one fetch may hold of one partition, and of all. The latter is not to
+	// be met before the former: where it ends a response, kfake forgets to list
+	// the aborted transactions in it.
+	partitionBytes = 512 << 10
+	fetchBytes     = 256 << 20
+
 	transactionTimeout = 10 * time.Second
 	heartbeatInterval  = 3 * time.Second
 	metadataAge        = 10 * time.Second
@@ -141,8 +147,8 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(reset),
 		kgo.FetchMaxWait(fetchMaxWait),
-		kgo.FetchMaxBytes(16 << 20),
-		kgo.FetchMaxPartitionBytes(4 << 20),
+		kgo.FetchMaxBytes(fetchBytes),
+		kgo.FetchMaxPartitionBytes(partitionBytes),
 		kgo.MetadataMaxAge(metadataAge),
 		kgo.OnPartitionsAssigned(l.assigned),
 		kgo.OnPartitionsRevoked(l.lost),

@@ -118,7 +118,10 @@ type rawReader struct {
 }
 
 const (
-	rawFetchBytes = 8 << 20
+	// The limit of a fetch is above that of its one partition: kfake forgets to
+	// list aborted transactions where the former ends a response.
+	rawFetchBytes = 64 << 20
+	rawPartBytes  = 8 << 20
 	rawFetchWait  = 500 * time.Millisecond
 )
 
@@ -161,7 +164,7 @@ func (r *rawReader) try(ctx context.Context, offset int64) ([]*kgo.Record, int64
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic, rt.TopicID = r.topic, r.id
 	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = r.partition, offset, rawFetchBytes
+	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = r.partition, offset, rawPartBytes
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 
