@@ -130,7 +130,7 @@ func reset(t *testing.T, c *kafkatest.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	adm := kadm.NewClient(c.Client(t))
+	adm := kadm.NewClient(c.Client(t, topology.Fresh()))
 	var names []string
 	for _, topic := range topics.All() {
 		names = append(names, c.Topic(topic.Name))

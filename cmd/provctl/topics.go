@@ -17,7 +17,7 @@ type topicsCmd struct {
 
 // admin connects for administration; close ends it.
 func admin(f kafka.Flags) (adm *kadm.Client, closeIt func(), err error) {
-	client, err := f.Client()
+	client, err := f.Client(topology.Fresh())
 	if err != nil {
 		return nil, nil, err
 	}

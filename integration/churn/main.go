@@ -82,7 +82,7 @@ type trial struct {
 	rng        *rand.Rand
 	log        func(format string, args ...any)
 	cluster    *kafkatest.ApacheKafka // nil where the brokers are somebody else's
-	pipeline   *processes.Deployment
+	deployment *processes.Deployment
 	opts       []kgo.Opt
 	client     *kgo.Client
 	report     *report
@@ -181,7 +181,7 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 	if err := processes.Build(ctx, t.Dir); err != nil {
 		return cleanup, err
 	}
-	if t.client, err = kgo.NewClient(t.opts...); err != nil {
+	if t.client, err = kgo.NewClient(append(t.opts, topology.Fresh())...); err != nil {
 		return cleanup, err
 	}
 	adm := kadm.NewClient(t.client)

@@ -166,7 +166,7 @@ func (b *Broker) start(ctx context.Context, cfg Config) error {
 	}
 	b.Addr = cluster.ListenAddrs()[0]
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr))
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr), topology.Fresh())
 	if err != nil {
 		return fmt.Errorf("embedded broker: %w", err)
 	}

@@ -143,7 +143,7 @@ func (c *Cluster) prepare(t testing.TB, o Options) {
 	if o.NoTopics {
 		return
 	}
-	client := c.Client(t)
+	client := c.Client(t, topology.Fresh())
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/acs"
 	"provstream/internal/topics"
@@ -42,6 +44,9 @@ type Spec struct {
 	// moment the record reached Kafka.
 	HookCreateTime bool
 }
+
+// Fresh is the option of a client that is asked for topics it has just made.
+func Fresh() kgo.Opt { return kgo.MetadataMinAge(100 * time.Millisecond) }
 
 // Topic is one topic of a Spec: its full name and what it must be like.
 type Topic struct {
@@ -165,7 +170,8 @@ func milliseconds(d time.Duration) string {
 // that exist are left as they are: Check tells what is wrong with them. It
 // returns when every created partition has a leader: producing earlier can meet
 // a leader that is not ready, and an idempotent producer may then only recover
-// when the batch has expired.
+// when the batch has expired. Clients keep metadata for a while (kgo.MetadataMinAge,
+// 5 s by default) and see a leader so much later: give this one [Fresh].
 func Create(ctx context.Context, adm *kadm.Client, s Spec) (created []string, err error) {
 	if s.Partitions < 1 || s.Replication < 1 {
 		return nil, fmt.Errorf("create topics: partitions %d and replication %d must be at least 1", s.Partitions, s.Replication)
@@ -185,18 +191,27 @@ func Create(ctx context.Context, adm *kadm.Client, s Spec) (created []string, er
 		}
 		groups[k] = append(groups[k], t)
 	}
-	var errs []error
-	for _, k := range order {
+	// Requests side by side: a cluster takes half a second for one that waits.
+	responses := make([]kadm.CreateTopicResponses, len(order))
+	failures := make([]error, len(order))
+	var wg sync.WaitGroup
+	for i, k := range order {
 		group := groups[k]
 		configs := make(map[string]*string, len(group[0].Configs))
 		for name, value := range group[0].Configs {
 			configs[name] = &value
 		}
-		resps, err := adm.CreateTopics(ctx, k.partitions, s.Replication, configs, names(group)...)
-		if err != nil {
-			return created, fmt.Errorf("create topics: %w", err)
+		wg.Go(func() {
+			responses[i], failures[i] = adm.CreateTopics(ctx, k.partitions, s.Replication, configs, names(group)...)
+		})
+	}
+	wg.Wait()
+	var errs []error
+	for i := range order {
+		if failures[i] != nil {
+			errs = append(errs, fmt.Errorf("create topics: %w", failures[i]))
 		}
-		for _, r := range resps.Sorted() {
+		for _, r := range responses[i].Sorted() {
 			switch {
 			case r.Err == nil:
 				created = append(created, r.Topic)
@@ -233,7 +248,9 @@ func names(ts []Topic) []string {
 }
 
 // waitForLeaders returns when the leader of each partition of the topics answers
-// for its end offset, which only a leader that is ready does.
+// for its end offset, which only a leader that is ready does. It asks for metadata
+// first: a client that is asked for offsets of partitions it knows no leader of
+// asks for them seldom.
 func waitForLeaders(ctx context.Context, adm *kadm.Client, ts []Topic) error {
 	if len(ts) == 0 {
 		return nil
@@ -244,27 +261,44 @@ func waitForLeaders(ctx context.Context, adm *kadm.Client, ts []Topic) error {
 	for _, t := range ts {
 		want += int(t.Partitions)
 	}
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ready := 0
+	led := func() (n int, err error) {
+		m, err := adm.Metadata(ctx, names(ts)...)
+		if err != nil {
+			return 0, err
+		}
+		m.Topics.EachPartition(func(p kadm.PartitionDetail) {
+			if p.Err == nil && p.Leader >= 0 {
+				n++
+			}
+		})
+		return n, nil
+	}
+	ready := func() (n int, err error) {
 		offsets, err := adm.ListEndOffsets(ctx, names(ts)...)
-		if err == nil {
-			offsets.Each(func(o kadm.ListedOffset) {
-				if o.Err == nil {
-					ready++
-				} else {
-					err = o.Err
-				}
-			})
-			if ready >= want {
-				return nil
+		if err != nil {
+			return 0, err
+		}
+		offsets.Each(func(o kadm.ListedOffset) {
+			if o.Err == nil {
+				n++
+			}
+		})
+		return n, nil
+	}
+	for _, ask := range []func() (int, error){led, ready} {
+		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+			n, err := ask()
+			if err == nil && n >= want {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for the leaders of created topics: %d of %d partitions are served: %w", n, want, errors.Join(err, ctx.Err()))
+			case <-time.After(pause):
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the leaders of created topics: %d of %d partitions are served: %w", ready, want, errors.Join(err, ctx.Err()))
-		case <-time.After(pause):
-		}
 	}
+	return nil
 }
 
 // Row is one topic that exists.
