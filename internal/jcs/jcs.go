@@ -36,7 +36,7 @@ const hexDigits = "0123456789abcdef"
 
 // AppendString appends the JSON text of s, quotes included (RFC 8785
 // §3.2.2.2). s must be valid UTF-8.
-func AppendString(dst []byte, s string) []byte { return appendString(dst, s) }
+func AppendString[T string | []byte](dst []byte, s T) []byte { return appendString(dst, s) }
 
 // AppendStringBytes is AppendString of a string that stands in a byte slice.
 func AppendStringBytes(dst, s []byte) []byte { return appendString(dst, s) }
