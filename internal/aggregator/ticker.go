@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -91,14 +92,15 @@ func (t *ticker) update(c *partitionClock, clock int64, known bool, due int64, t
 
 func (t *ticker) run(ctx context.Context) {
 	defer t.producer.Close()
-	every := time.NewTicker(tickInterval)
-	defer every.Stop()
+	pause := tickInterval
+	last := int64(math.MinInt64)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-every.C:
+		case <-time.After(pause):
 		}
+		pause = tickInterval
 		if !t.wanted(time.Now()) {
 			continue
 		}
@@ -111,9 +113,13 @@ func (t *ticker) run(ctx context.Context) {
 			continue
 		}
 		t.s.metrics.observed(o)
-		if o.OK {
-			t.send(ctx, time.Now(), o.T)
+		if !o.OK || o.T == last {
+			// Time stands still: ingest is down or has not begun.
+			pause = freshInterval
+			continue
 		}
+		last = o.T
+		t.send(ctx, time.Now(), o.T)
 	}
 }
 

@@ -56,7 +56,7 @@ const (
 	// be met before the former: where it ends a response, kfake forgets to list
 	// the aborted transactions in it.
 	partitionBytes = 512 << 10
-	fetchBytes     = 256 << 20
+	fetchBytes     = 96 << 20
 
 	transactionTimeout = 10 * time.Second
 	heartbeatInterval  = 3 * time.Second
@@ -148,6 +148,7 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.ConsumeResetOffset(reset),
 		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(fetchBytes),
+		kgo.BrokerMaxReadBytes(fetchBytes + 16<<20), // a fetch may exceed its limit by a batch
 		kgo.FetchMaxPartitionBytes(partitionBytes),
 		kgo.MetadataMaxAge(metadataAge),
 		kgo.OnPartitionsAssigned(l.assigned),
