@@ -69,10 +69,12 @@ type run struct {
 
 	past    *history
 	records []*record // of the open segment, in order of arrival, each once
-	open    bool      // has an open segment (after a size seal perhaps an empty one)
-	ended   bool      // session_end or late has sealed it: what follows is late
-	lastAt  int64     // at of its last record
-	endAt   int64     // at of the first sessionEnd since the last seal other than size
+	byKey   map[string]*record
+	weight  int64
+	open    bool  // has an open segment (after a size seal perhaps an empty one)
+	ended   bool  // session_end or late has sealed it: what follows is late
+	lastAt  int64 // at of its last record
+	endAt   int64 // at of the first sessionEnd since the last seal other than size
 	hasEnd  bool
 	forget  int64 // when it is forgotten, if it has no open segment
 
@@ -142,7 +144,7 @@ func (p *Partition) apply(s *acs.Step) {
 	key := topics.RunKey(s.Tenant, s.Session)
 	r := p.runs[key]
 	if r == nil {
-		r = &run{key: key, tenant: s.Tenant, session: s.Session, past: newHistory(), turns: map[string]*turnState{}}
+		r = &run{key: key, tenant: s.Tenant, session: s.Session, past: newHistory(), turns: map[string]*turnState{}, byKey: map[string]*record{}}
 		p.runs[key] = r
 	}
 	if r.copyOf(s) {
@@ -150,8 +152,7 @@ func (p *Partition) apply(s *acs.Step) {
 	}
 	p.seq++
 	rec := &record{step: s, at: p.at(s.RecordedAt), seq: p.seq, weight: weight(s)}
-	r.records = append(r.records, rec)
-	r.cached = nil
+	r.add(rec)
 	if !r.open {
 		r.lastAt = rec.at
 	}
@@ -162,7 +163,7 @@ func (p *Partition) apply(s *acs.Step) {
 	}
 	r.touch(rec)
 	p.actAtOnce(r, s.RecordedAt)
-	if r.weight() >= 2*p.cfg.MaxRunWeight {
+	if r.weight >= 2*p.cfg.MaxRunWeight {
 		p.seal(r, "size", p.now(s.RecordedAt), func(*record) bool { return true })
 	}
 	p.relieve(p.now(s.RecordedAt))
@@ -174,17 +175,30 @@ func (r *run) copyOf(s *acs.Step) bool {
 	if r.past.copies[key] {
 		return true
 	}
-	for _, rec := range r.records {
-		if copyKey(rec.step) != key {
-			continue
-		}
-		if compareArrival(s, rec.step) < 0 {
-			rec.step = s
-			r.cached = nil
-		}
-		return true
+	rec := r.byKey[key]
+	if rec == nil {
+		return false
 	}
-	return false
+	if compareArrival(s, rec.step) < 0 {
+		rec.step = s
+		r.cached = nil
+	}
+	return true
+}
+
+// hold makes these the records of the open segment.
+func (r *run) hold(records []*record) {
+	r.records, r.byKey, r.weight, r.cached = nil, map[string]*record{}, 0, nil
+	for _, rec := range records {
+		r.add(rec)
+	}
+}
+
+func (r *run) add(rec *record) {
+	r.records = append(r.records, rec)
+	r.byKey[copyKey(rec.step)] = rec
+	r.weight += rec.weight
+	r.cached = nil
 }
 
 // touch opens, or opens again, the turn that a record belongs to.
@@ -350,7 +364,7 @@ func (p *Partition) tick(t int64) {
 	for _, key := range slices.Sorted(maps.Keys(p.runs)) {
 		r := p.runs[key]
 		old := func(rec *record) bool { return rec.step.RecordedAt <= p.clock }
-		if r.open && r.weight() >= p.cfg.MaxRunWeight && slices.ContainsFunc(r.records, old) {
+		if r.open && r.weight >= p.cfg.MaxRunWeight && slices.ContainsFunc(r.records, old) {
 			p.seal(r, "size", p.clock, old)
 		}
 	}
@@ -431,7 +445,7 @@ func (p *Partition) seal(r *run, by string, now int64, belongs func(*record) boo
 	a := analyse(r.past, sealed, r.ended, !size)
 	d := a.build(r.tenant, r.session, now)
 	r.past.seal(a, d, !size, p.cfg.MaxRunIDs)
-	r.records, r.cached = rest, nil
+	r.hold(rest)
 	r.ended = r.ended || by == "session_end" || by == "late"
 
 	for _, id := range slices.Sorted(maps.Keys(r.turns)) {
@@ -467,15 +481,7 @@ func closedBy(t *turn) string {
 	return "session"
 }
 
-// weight of the open segment (rules §4).
-func (r *run) weight() int64 {
-	var sum int64
-	for _, rec := range r.records {
-		sum += rec.weight
-	}
-	return sum
-}
-
+// weight of a record (rules §4).
 func weight(s *acs.Step) int64 {
 	w := int64(800)
 	text := func(v string) { w += 100 + int64(len(canonical(v))) }

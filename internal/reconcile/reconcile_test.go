@@ -1,0 +1,89 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"provstream/internal/generate"
+	"provstream/internal/reconcile"
+	"provstream/internal/topics"
+)
+
+// TestHolds: a run with every fault holds, and everything is in its place.
+func TestHolds(t *testing.T) {
+	r := record(t, generate.Config{Seed: 1, Faults: generate.FaultNames()})
+	report := r.reconcile(t)
+	for _, p := range report.Problems {
+		t.Error(p)
+	}
+	if !report.Holds || len(report.Notes) > 0 {
+		t.Errorf("does not hold: %+v", report)
+	}
+	alone := report.Envelopes - report.Nodes - report.Copies - report.Open - report.Dropped
+	if alone < 0 || alone > report.DeadLetters*3 {
+		t.Errorf("%d envelopes are nowhere: %+v", alone, report)
+	}
+	if report.DeadLetters == 0 || report.Copies == 0 || report.Rejected == 0 || report.Nodes == 0 || report.Open != 0 {
+		t.Errorf("the run is too tame to prove anything: %+v", report)
+	}
+	t.Logf("%d inputs, %d envelopes: %d nodes, %d copies, %d dropped, %d dead letters, %d rejected; %d DAGs, %d turns, %d sessions",
+		report.Inputs, report.Envelopes, report.Nodes, report.Copies, report.Dropped, report.DeadLetters, report.Rejected,
+		report.DAGs, report.Turns, report.Sessions)
+}
+
+// TestSweep removes, repeats and alters records of each topic, one at a time,
+// and the oracle notices each.
+func TestSweep(t *testing.T) {
+	whole := record(t, generate.Config{Seed: 2, Sessions: 6, Faults: []string{"not_json", "duplicate_member", "copy"}})
+	if report := whole.reconcile(t); !report.Holds {
+		t.Fatalf("the run as it is does not hold: %v", report.Problems)
+	}
+	sweep := map[string]func([]*reconcile.Record, int) []*reconcile.Record{
+		"remove": func(recs []*reconcile.Record, i int) []*reconcile.Record { return slices.Delete(recs, i, i+1) },
+		"repeat": func(recs []*reconcile.Record, i int) []*reconcile.Record {
+			again := *recs[i]
+			again.Offset++ // between two records, where a marker would stand
+			return slices.Insert(recs, i+1, &again)
+		},
+		"alter": func(recs []*reconcile.Record, i int) []*reconcile.Record {
+			altered := *recs[i]
+			altered.Value = alter(altered.Value)
+			recs[i] = &altered
+			return recs
+		},
+	}
+	for topic, recs := range whole.records {
+		if len(recs) == 0 {
+			if topic != topics.Keys && topic != topics.AggregatorState {
+				t.Errorf("nothing on %s", topic)
+			}
+			continue
+		}
+		for name, change := range sweep {
+			t.Run(fmt.Sprintf("%s/%s", topic, name), func(t *testing.T) {
+				step := max(1, len(recs)/7)
+				for i := 0; i < len(recs); i += step {
+					r := whole.clone()
+					r.records[topic] = change(r.records[topic], i)
+					if report := r.reconcile(t); report.Holds {
+						t.Errorf("%s record %d (offset %d): nothing was noticed; %s", name, i, recs[i].Offset, recs[i].Value)
+					}
+				}
+			})
+		}
+	}
+}
+
+// alter changes a digit or letter in the middle of a value.
+func alter(value []byte) []byte {
+	v := slices.Clone(value)
+	for i := len(v) / 2; i < len(v); i++ {
+		switch c := v[i]; {
+		case c >= '0' && c <= '8', c >= 'a' && c <= 'y', c >= 'A' && c <= 'Y':
+			v[i]++
+			return v
+		}
+	}
+	return append(v, ' ')
+}
