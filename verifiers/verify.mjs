@@ -135,6 +135,7 @@ async function checkRecord(record, keys) {
   need(Object.keys(dag).filter((k) => k !== "flowRef").sort().join() === REQUIRED, "members are missing or unknown");
   need(dag.version === "1.0.0", "version is not 1.0.0");
   const { signature, ...unsigned } = dag;
+  need(Object.keys(signature).sort().join() === "algorithm,keyId,signedAt,value", "signature: members are missing or unknown");
   need(signature.algorithm === "ed25519", "unknown algorithm");
   const named = keys.filter((k) => k.kid === signature.keyId && (k.use ?? "sig") === "sig");
   need(named.length, `signed by key ${signature.keyId}, which is not pinned`);

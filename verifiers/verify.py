@@ -70,6 +70,7 @@ def open_checkpoint(note, keys):
     text, lines = note.split("\n\n", 1)
     text += "\n"
     origin, size, root = text.splitlines()
+    need(text == f"{origin}\n{int(size)}\n{root}\n", "checkpoint: malformed")
     for line in lines.splitlines():
         dash, name, blob = line.split(" ")
         need(dash == "—", "checkpoint: malformed signature line")
@@ -101,11 +102,11 @@ def root_of(leaf, index, size, path):
 
 def check_proof(proof, unsigned, keys):
     head, note = proof.split("\n\n", 1)
-    first, index, *path = head.split("\n")
-    need(first == "c2sp.org/tlog-proof@v1" and index.startswith("index "), "proof: malformed")
+    _, index, *path = head.split("\n")
+    index = index.removeprefix("index ")
+    need(head == "\n".join([f"c2sp.org/tlog-proof@v1\nindex {int(index)}", *path]), "proof: malformed")
     origin, size, root = open_checkpoint(note, keys)
-    leaf = hashlib.sha256(b"\x00" + unsigned).digest()
-    index = int(index.removeprefix("index "))
+    leaf, index = hashlib.sha256(b"\x00" + unsigned).digest(), int(index)
     need(root_of(leaf, index, size, [b64(p) for p in path]) == root, "proof: does not lead to the signed root")
     return origin, index, size
 
@@ -137,6 +138,7 @@ def check_record(record, keys):
     need(set(dag) - {"flowRef"} == REQUIRED, "members are missing or unknown")
     need(dag["version"] == "1.0.0", "version is not 1.0.0")
     signature = dag.pop("signature")
+    need(set(signature) == {"algorithm", "keyId", "signedAt", "value"}, "signature: members are missing or unknown")
     need(signature["algorithm"] == "ed25519", "unknown algorithm")
     named = [k for k in keys if k["kid"] == signature["keyId"] and k.get("use", "sig") == "sig"]
     need(named, f"signed by key {signature['keyId']}, which is not pinned")
