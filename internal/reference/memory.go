@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"strconv"
 
 	"provstream/internal/acs"
@@ -20,7 +19,7 @@ type history struct {
 	dagIDs []string
 	nodes  int
 
-	copies             map[string]bool
+	copies, stepIDs    map[string]bool
 	accepted, rejected map[string]*item
 	decisions          map[string]int // by request_id
 	ids                map[string]*rememberedID
@@ -37,7 +36,7 @@ type history struct {
 
 	// What size seals left open and no seal has told.
 	openCalls     map[string]bool // step_ids
-	openSubagents map[string]bool
+	openSubagents map[string]int  // session → starts
 	openTurns     map[string]bool
 	noStart       bool
 }
@@ -49,10 +48,10 @@ type rememberedID struct {
 
 func newHistory() *history {
 	return &history{
-		copies: map[string]bool{}, accepted: map[string]*item{}, rejected: map[string]*item{},
+		copies: map[string]bool{}, stepIDs: map[string]bool{}, accepted: map[string]*item{}, rejected: map[string]*item{},
 		decisions: map[string]int{}, ids: map[string]*rememberedID{},
 		skills: map[string]bool{}, subagents: map[string]bool{}, openMCP: map[string]*item{},
-		openCalls: map[string]bool{}, openSubagents: map[string]bool{}, openTurns: map[string]bool{},
+		openCalls: map[string]bool{}, openSubagents: map[string]int{}, openTurns: map[string]bool{},
 	}
 }
 
@@ -60,11 +59,18 @@ func newHistory() *history {
 // were checked; limit is the largest number of hashes a run may hold.
 func (h *history) seal(a *analysis, d *dag, checked bool, limit int) {
 	settle(h, a)
+	fits := true
 	for _, it := range a.items {
 		it.gaveNoDAG = d == nil
-		h.remember(a, it, checked, limit)
+		if !h.remember(a, it, checked, limit) {
+			if fits && !h.limited { // the first of the run
+				it.sessionFacts = append(it.sessionFacts, Fact{Code: "memory_limit", StepID: it.stepID()})
+			}
+			fits = false
+		}
 		h.note(it)
 	}
+	h.limited = h.limited || !fits
 	if h.segments == 0 && !checked && len(a.items) > 0 {
 		h.noStart = true
 	}
@@ -105,51 +111,54 @@ func settle(h *history, a *analysis) {
 	}
 }
 
-// remember keeps the hashes of a record, all or none.
-func (h *history) remember(a *analysis, it *item, checked bool, limit int) {
-	need := 0
-	key := copyKey(it.Step)
-	if !h.copies[key] {
+// remember keeps the hashes of a record, all or none. It reports whether they
+// fitted.
+func (h *history) remember(a *analysis, it *item, checked bool, limit int) bool {
+	need := 1
+	if !h.stepIDs[it.stepID()] {
 		need++
-	}
-	if !it.decision && h.accepted[it.StepID] == nil && h.rejected[it.StepID] == nil {
-		need++
-	}
-	if it.counted {
-		need += len(it.ids())
 	}
 	for _, id := range it.ids() {
 		if h.ids[id] == nil {
 			need++
 		}
 	}
-	if it.counted && it.hook == acs.HookSkillRegister && !h.skills[skillKey(it)] {
-		need++
-	}
-	if it.counted && it.hook == acs.HookSubagentStart && !h.subagents[it.SubagentSessionID] {
-		need++
-	}
-	if a.callOpen(it) {
-		need++
-	}
 	mcp := it.counted && isMCP(it) && !it.Answer && mcpKey(it) != "" && !a.answered[it]
-	if mcp {
-		need++
+	if it.counted {
+		need += len(it.objects()) + h.openHashes(a, it, checked)
+		if mcp {
+			need += 2
+		}
 	}
 	if h.hashes+need > limit {
-		if !h.limited {
-			it.sessionFacts = append(it.sessionFacts, Fact{Code: "memory_limit", StepID: it.stepID()})
-		}
-		h.limited = true
-		return
+		return false
 	}
 	h.hashes += need
-	it.remembered = true
-	h.copies[key] = true
+	h.copies[copyKey(it.Step)] = true
+	h.stepIDs[it.stepID()] = true
 	h.rememberReferences(a, it, checked)
 	if mcp {
 		h.openMCP[mcpKey(it)] = it
 	}
+	return true
+}
+
+// openHashes counts a skill, a subagent and what a size seal leaves open.
+func (h *history) openHashes(a *analysis, it *item, checked bool) int {
+	n := 0
+	switch it.hook {
+	case acs.HookSkillRegister:
+		n++
+	case acs.HookSubagentStart:
+		n++
+		if !checked && a.first(stopOf(it.SubagentSessionID)) == nil {
+			n++
+		}
+	}
+	if !checked && a.callOpen(it) {
+		n++
+	}
+	return n
 }
 
 func (h *history) rememberReferences(a *analysis, it *item, checked bool) {
@@ -160,7 +169,7 @@ func (h *history) rememberReferences(a *analysis, it *item, checked bool) {
 		if h.rejected[it.StepID] == nil {
 			h.rejected[it.StepID] = it
 		}
-	case it.winner:
+	case it.winner || h.accepted[it.StepID] == nil:
 		h.accepted[it.StepID] = it
 	}
 	for _, id := range it.ids() {
@@ -177,7 +186,7 @@ func (h *history) rememberReferences(a *analysis, it *item, checked bool) {
 	case acs.HookSubagentStart:
 		h.subagents[it.SubagentSessionID] = true
 		if !checked && a.first(stopOf(it.SubagentSessionID)) == nil {
-			h.openSubagents[it.SubagentSessionID] = true
+			h.openSubagents[it.SubagentSessionID]++
 		}
 	}
 	if !checked && a.callOpen(it) {
@@ -222,8 +231,12 @@ func (h *history) tellLeft(a *analysis) {
 			left = append(left, Fact{Code: "missing_turn_end", Detail: id})
 		}
 	}
-	if len(h.openSubagents) > 0 {
-		left = append(left, Fact{Code: "subagent_unfinished", Detail: fmt.Sprint(len(h.openSubagents))})
+	starts := 0
+	for _, n := range h.openSubagents {
+		starts += n
+	}
+	if starts > 0 {
+		left = append(left, Fact{Code: "subagent_unfinished", Detail: strconv.Itoa(starts)})
 	}
 	h.facts = append(h.facts, left...)
 	clear(h.openCalls)

@@ -46,7 +46,6 @@ type item struct {
 
 	node       int  // its number in the run, 0 without a node
 	segmentRef bool // the node that stands for the earlier segment
-	remembered bool
 	gaveNoDAG  bool // it stands in a sealed segment without a DAG
 }
 
