@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -222,15 +223,20 @@ func (d *demo) drain(timeout time.Duration) error {
 		d.g.progress("ingest: %d records to go", lag)
 		return lag == 0, err
 	})
+	track := pipeline.Track(d.cluster)
 	if err == nil {
 		p.Start(pipeline.Aggregator)
-		track := pipeline.Track(d.cluster)
 		err = p.Wait(ctx, 50*time.Millisecond, func(ctx context.Context) (bool, error) {
-			d.g.progress("aggregator and signer: %d runs", track.Runs())
-			return track.Drained(ctx)
+			s, err := track.State(ctx)
+			d.g.progress("%s", s)
+			return s.Drained(), err
 		})
 	}
 	d.drained = time.Since(begin)
+	if errors.Is(err, context.DeadlineExceeded) {
+		state, serr := track.State(d.g.ctx)
+		err = fmt.Errorf("--timeout %s has passed (%s): %w", timeout, state, errors.Join(err, serr))
+	}
 	d.g.progress("stopping the services")
 	if stopped := p.Stop(); err == nil {
 		err = stopped
@@ -262,7 +268,7 @@ func (d *demo) check() (err error) {
 	d.counts, d.unproof = t.Counts(), t.Unverified
 	d.g.progress("reconciling")
 	d.audit, err = reconcile.Run(ctx, d.all, reconcile.Options{
-		Reader: demoCodec(), Windows: reference.Config(demoWindow()), Lineage: true, Keys: pinned,
+		Reader: demoCodec(), Windows: reference.Config(demoWindow()), Lineage: true, Keys: pinned, MaxProblems: 100,
 	})
 	d.g.progressDone()
 	return err

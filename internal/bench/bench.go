@@ -302,11 +302,11 @@ func (s *session) watch(ctx context.Context) (end time.Time, after map[string]Us
 			s.cfg.Progress("draining: %d DAGs", dags)
 		}
 		if now.Sub(end) > settle {
-			done, err := track.Drained(ctx)
+			state, err := track.State(ctx)
 			if err != nil {
 				return end, nil, err
 			}
-			if now, err := s.dags(ctx); done && err == nil && now == last {
+			if now, err := s.dags(ctx); state.Drained() && err == nil && now == last {
 				s.result.Runs, s.result.DAGs = track.Runs(), dags
 				return end, after, nil
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -15,19 +14,19 @@ import (
 	"provstream/internal/topics"
 )
 
-// Lag is how many offsets of the topics a group has not committed yet. The ends
-// are looked up first, so 0 means that everything that was there at the call is
-// done.
-func Lag(ctx context.Context, adm *kadm.Client, group string, names ...string) (int64, error) {
-	ends, err := adm.ListCommittedOffsets(ctx, names...)
+// Lag is how many records of the topics a group has not committed yet, in
+// offsets. The ends are looked up first, so 0 means that everything that was
+// there at the call is done.
+func Lag(ctx context.Context, c *kafka.Cluster, group string, names ...string) (int64, error) {
+	ends, err := c.Admin.ListCommittedOffsets(ctx, names...)
 	if err != nil {
 		return 0, fmt.Errorf("ends of %v: %w", names, err)
 	}
-	starts, err := adm.ListStartOffsets(ctx, names...)
+	starts, err := c.Admin.ListStartOffsets(ctx, names...)
 	if err != nil {
 		return 0, fmt.Errorf("starts of %v: %w", names, err)
 	}
-	committed, err := adm.FetchOffsets(ctx, group)
+	committed, err := c.Admin.FetchOffsets(ctx, group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return 0, fmt.Errorf("committed offsets of %s: %w", group, err)
 	}
@@ -41,13 +40,37 @@ func Lag(ctx context.Context, adm *kadm.Client, group string, names ...string) (
 			if s, ok := starts.Lookup(topic, p); ok && s.Err == nil {
 				at = s.Offset
 			}
-			if c, ok := committed.Lookup(topic, p); ok && c.Err == nil && c.At > at {
-				at = c.At
+			if o, ok := committed.Lookup(topic, p); ok && o.Err == nil && o.At > at {
+				at = o.At
 			}
-			lag += max(0, end.Offset-at)
+			n, err := behind(ctx, c, topic, p, at, end.Offset)
+			if err != nil {
+				return 0, err
+			}
+			lag += n
 		}
 	}
 	return lag, nil
+}
+
+// fewOffsets may be nothing but the markers of transactions, which a consumer
+// that does not keep control records never commits past.
+const fewOffsets = 64
+
+// behind is the distance of two offsets, 0 when no record stands between them.
+func behind(ctx context.Context, c *kafka.Cluster, topic string, p int32, at, end int64) (int64, error) {
+	if end <= at {
+		return 0, nil
+	}
+	if end-at > fewOffsets {
+		return end - at, nil
+	}
+	records := false
+	err := c.Read(ctx, topic, p, at, end, kafka.ReadCommitted, func([]*kgo.Record) error { records = true; return nil })
+	if records {
+		return end - at, err
+	}
+	return 0, err
 }
 
 // IngestLag is what ingest has not read of the hook topics.
@@ -56,17 +79,17 @@ func IngestLag(ctx context.Context, c *kafka.Cluster) (int64, error) {
 	if err != nil || len(hooks) == 0 {
 		return 0, err
 	}
-	return Lag(ctx, c.Admin, kafka.DefaultGroup(c.Prefix, Ingest), hooks...)
+	return Lag(ctx, c, kafka.DefaultGroup(c.Prefix, Ingest), hooks...)
 }
 
 // AggregatorLag is what the aggregator has not read of prov.steps.
 func AggregatorLag(ctx context.Context, c *kafka.Cluster) (int64, error) {
-	return Lag(ctx, c.Admin, kafka.DefaultGroup(c.Prefix, Aggregator), c.Prefix+topics.Steps)
+	return Lag(ctx, c, kafka.DefaultGroup(c.Prefix, Aggregator), c.Prefix+topics.Steps)
 }
 
 // SignerLag is what the signer has not read of prov.runs and prov.coverage.
 func SignerLag(ctx context.Context, c *kafka.Cluster) (int64, error) {
-	return Lag(ctx, c.Admin, kafka.DefaultGroup(c.Prefix, Signer), c.Prefix+topics.Runs, c.Prefix+topics.Coverage)
+	return Lag(ctx, c, kafka.DefaultGroup(c.Prefix, Signer), c.Prefix+topics.Runs, c.Prefix+topics.Coverage)
 }
 
 // Follower reads a topic to its present end, again and again, from where it
@@ -159,19 +182,35 @@ func (t *Tracker) Open(ctx context.Context) (int, error) {
 	return open, nil
 }
 
-// Drained tells whether everything that stands in the hook topics has come out
-// at the other end: read by all three services, every run sealed and signed.
-func (t *Tracker) Drained(ctx context.Context) (bool, error) {
-	for _, lag := range []func(context.Context, *kafka.Cluster) (int64, error){IngestLag, AggregatorLag} {
-		if n, err := lag(ctx, t.c); n > 0 || err != nil {
-			return false, err
-		}
+// State is how far the pipeline has come.
+type State struct {
+	Ingest, Aggregator, Signer int64 // offsets to go
+	Runs, Open                 int
+}
+
+// Drained tells whether everything that stood in the hook topics has come out at
+// the other end: read by all three services, every run sealed and signed.
+func (s State) Drained() bool { return s.Ingest+s.Aggregator+s.Signer == 0 && s.Open == 0 }
+
+func (s State) String() string {
+	return fmt.Sprintf("offsets to go: ingest %d, aggregator %d, signer %d; %d of %d runs are open", s.Ingest, s.Aggregator, s.Signer, s.Open, s.Runs)
+}
+
+// State looks along the data flow, so that what it finds done upstream was in
+// sight downstream.
+func (t *Tracker) State(ctx context.Context) (s State, err error) {
+	if s.Ingest, err = IngestLag(ctx, t.c); err != nil {
+		return s, err
 	}
-	if n, err := t.Open(ctx); n > 0 || err != nil {
-		return false, err
+	if s.Aggregator, err = AggregatorLag(ctx, t.c); err != nil {
+		return s, err
 	}
-	n, err := SignerLag(ctx, t.c)
-	return n == 0, err
+	if s.Open, err = t.Open(ctx); err != nil {
+		return s, err
+	}
+	s.Runs = t.Runs()
+	s.Signer, err = SignerLag(ctx, t.c)
+	return s, err
 }
 
 // isFinal reads the member final of a session summary.
