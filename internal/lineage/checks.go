@@ -100,10 +100,10 @@ func (f *Facts) hook(r segment.Ref, s *segment.Step) {
 		f.turnID(r, s)
 		f.turnEnd(r, s)
 	case acs.HookToolCallResult:
-		f.result(r, s, s.RequestIDRef)
+		f.result(r, s.RequestIDRef, s.RequestIDRef != segment.None && f.order.Resolve(s.RequestIDRef) == segment.Nowhere)
 	case acs.HookWrapped:
 		if s.Answer && dag.IsToolsCall(g, s) {
-			f.result(r, s, segment.None)
+			f.result(r, segment.None, g.More(s).InnerID != segment.None)
 		}
 	case acs.HookPreCompact:
 		f.preCompact(r, s)
@@ -130,8 +130,14 @@ func (f *Facts) decision(r segment.Ref) {
 	if g.AfterEnd {
 		f.add(r, DecisionAfterSeal, "")
 	}
+	if d.RejectedKind != segment.None { // kept the same way as a rejected step
+		f.add(r, StepRejected, f.text(d.RejectedKind))
+	}
 	if o.StepOf[r.Decision()] == segment.Nowhere && !o.Mem.MemoryLimited() {
 		f.add(r, DecisionWithoutStep, "")
+	}
+	if d.RejectedKind != segment.None {
+		f.add(r, StepRejected, f.text(d.RejectedKind))
 	}
 	f.provenance(r, g.DecisionProvs(d), g.DecisionProvStart(d), false)
 	f.lastAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
@@ -200,13 +206,10 @@ func (f *Facts) provenance(r segment.Ref, provs []segment.Prov, start int32, sub
 	}
 }
 
-// result: result_without_call. A reference that leads nowhere proves nothing
-// once the run's memory is limited.
-func (f *Facts) result(r segment.Ref, s *segment.Step, reference segment.Sym) {
-	if f.graph.FoundCall(r.Step()) {
-		return
-	}
-	if reference != segment.None && f.order.Mem.MemoryLimited() && f.order.Resolve(reference) == segment.Nowhere {
+// result: result_without_call. A reference that leads nowhere (dangling)
+// proves nothing once the run's memory is limited.
+func (f *Facts) result(r segment.Ref, reference segment.Sym, dangling bool) {
+	if f.graph.FoundCall(r.Step()) || dangling && f.order.Mem.MemoryLimited() {
 		return
 	}
 	f.add(r, ResultWithoutCall, f.text(reference))
@@ -223,7 +226,7 @@ func (f *Facts) turnID(r segment.Ref, s *segment.Step) {
 // absence makes the checks marked °.
 func (f *Facts) absence() {
 	o, g := f.order, f.order.Seg
-	sessionStart := o.Mem != nil && (o.Mem.Segments > 0 || o.Mem.SessionStart)
+	sessionStart := o.Mem != nil // the run's first record stands in an earlier segment
 	for i := range g.Steps {
 		s := &g.Steps[i]
 		if o.Standing[i] != segment.Counted {
@@ -234,7 +237,7 @@ func (f *Facts) absence() {
 		case acs.HookSessionStart:
 			sessionStart = true
 		case acs.HookTurnStart:
-			if s.Turn != segment.None && o.Turns.End[s.Turn] < 0 && !f.turns.HasSealedEnd(f.turns.Index(s.Turn)) {
+			if s.Turn != segment.None && o.Turns.Start[s.Turn] == int32(i) && o.Turns.End[s.Turn] < 0 && !f.turns.HasSealedEnd(f.turns.Index(s.Turn)) {
 				f.add(r, MissingTurnEnd, f.text(s.Turn))
 			}
 		case acs.HookSubagentStart:

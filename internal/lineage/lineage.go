@@ -54,9 +54,8 @@ func Met(declared float64, members, nested int) (met, byNested bool) {
 // Facts are the anomalies of one segment. A Facts reuses its storage from Find
 // to Find.
 type Facts struct {
-	// All holds the facts in the order in which they are told: by run order of
-	// the record, then code, then detail; equal ones once; of one code on one
-	// step the first 20.
+	// All holds every fact by run order of the record, then code, then detail.
+	// What a summary tells of them is Told.
 	All []Fact
 
 	order *segment.Order
@@ -138,8 +137,7 @@ func (f *Facts) Codes(r segment.Ref) []string {
 	return f.names
 }
 
-// settle puts the facts in the order in which they are told and drops what is
-// told once already or too often.
+// settle puts the facts in the order in which they are told.
 func (f *Facts) settle() {
 	f.masks = resize(f.masks, len(f.order.Refs))
 	if len(f.All) == 0 {
@@ -150,30 +148,44 @@ func (f *Facts) settle() {
 			cmp.Compare(f.order.Pos(a.Record), f.order.Pos(b.Record)),
 			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Detail, b.Detail))
 	})
+	for i := range f.All {
+		f.masks[f.order.Pos(f.All[i].Record)] |= 1 << f.All[i].Code
+	}
+}
+
+// Told calls tell with the facts that a summary tells of those at the given
+// indexes of All, in order: equal ones once, of one code on one step the first
+// 20. A nil list is all of them.
+func (f *Facts) Told(at []int32, tell func(*Fact)) {
 	type key struct {
 		step   segment.Sym
 		code   Code
 		detail string
 	}
-	type group struct {
-		step segment.Sym
-		code Code
+	n := len(at)
+	if at == nil {
+		n = len(f.All)
 	}
-	told := make(map[key]bool, len(f.All))
-	count := make(map[group]int)
-	kept := f.All[:0]
-	for _, fact := range f.All {
-		f.masks[f.order.Pos(fact.Record)] |= 1 << fact.Code
-		step := f.StepID(&fact)
-		k, g := key{step, fact.Code, fact.Detail}, group{step, fact.Code}
-		if told[k] || count[g] >= perStep {
+	if n == 0 {
+		return
+	}
+	told := make(map[key]bool, n)
+	count := make(map[key]int, n)
+	for i := range n {
+		k := i
+		if at != nil {
+			k = int(at[i])
+		}
+		fact := &f.All[k]
+		step := f.StepID(fact)
+		one, group := key{step, fact.Code, fact.Detail}, key{step: step, code: fact.Code}
+		if told[one] || count[group] >= perStep {
 			continue
 		}
-		told[k] = true
-		count[g]++
-		kept = append(kept, fact)
+		told[one] = true
+		count[group]++
+		tell(fact)
 	}
-	f.All = kept
 }
 
 // Insert adds a fact where it belongs in the order of telling. It shows in no

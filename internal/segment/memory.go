@@ -87,9 +87,9 @@ type Memory struct {
 	subagents map[Hash16]struct{} // started sessions
 	mcp       map[Hash16][]Hash16 // unanswered (method, inner id): the step_ids
 	// What size seals left open and no seal has told: calls by step_id,
-	// subagents by session with the number of their starts.
+	// subagents by session.
 	untoldCalls     map[Hash16]struct{}
-	untoldSubagents map[Hash16]int
+	untoldSubagents map[Hash16]struct{}
 }
 
 // maxAgents and maxHeads bound what is kept of agents and chain heads.
@@ -140,6 +140,12 @@ func (m *Memory) Step(id []byte) *StepInfo {
 		return &m.steps[i]
 	}
 	return nil
+}
+
+// Accepted reports whether an accepted step of a sealed segment has the id.
+func (m *Memory) Accepted(id []byte) bool {
+	s := m.Step(id)
+	return s != nil && s.Accepted
 }
 
 func (m *Memory) accepted(g *Segment, id Sym) bool {

@@ -181,13 +181,10 @@ func (o *Order) resolveForDecision(id Sym) int32 {
 	if s := o.Resolve(id); s != Nowhere {
 		return s
 	}
-	if r := o.rejected[id]; r > 0 {
-		return r - 1
-	}
 	if o.Mem.known(o.Seg, id) {
 		return EarlierRejected
 	}
-	return Nowhere
+	return o.rejected[id] - 1 // the first in run order, or Nowhere
 }
 
 // joinDecisions finds the step of each decision. An error response joins the

@@ -23,7 +23,7 @@ type Sealed struct {
 
 // Remember keeps what later segments need of a sealed one, record by record in
 // run order, each with all its hashes or not at all. It returns the first
-// record that did not fit in MaxIDs hashes, NoRef when all did (rules.md §4).
+// record of the run that did not fit in MaxIDs hashes, once (rules.md §4).
 func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 	o := sealed.Order
 	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, stamps: make([]int32, o.Seg.Syms.Len())}
@@ -40,7 +40,9 @@ func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 			unfit = r
 		}
 	}
-	if unfit != NoRef {
+	if m.Limited {
+		unfit = NoRef // told already
+	} else if unfit != NoRef {
 		m.Limited = true
 	}
 	m.rememberFacts(o)
@@ -57,6 +59,8 @@ type remembering struct {
 	stamps []int32
 	stamp  int32
 	newIDs []Sym
+	// distinct is the number of different ids that findNewIDs saw.
+	distinct int
 }
 
 // room reports whether n more hashes fit, and takes them.
@@ -81,7 +85,7 @@ func (w *remembering) step(i int32) bool {
 	}
 	if standing == Counted {
 		w.findNewIDs(g.Provs(s))
-		n += len(w.newIDs) + int(s.prov.n) + w.openHashes(i)
+		n += len(w.newIDs) + w.distinct + w.openHashes(i)
 	}
 	if !w.room(n) {
 		return false
@@ -139,11 +143,7 @@ func (w *remembering) decision(i int32) bool {
 	idHash := hash16(kindStepID, g.Syms.Bytes(o.RequestID[i]))
 	at, known := w.table.get(idHash)
 	w.findNewIDs(g.DecisionProvs(d))
-	n := 1 + len(w.newIDs)
-	if !known {
-		n++
-	}
-	if !w.room(n) {
+	if !w.room(1 + len(w.newIDs)) {
 		return false
 	}
 	if d.requestID != None {
@@ -168,13 +168,14 @@ func (g *Segment) errorIDText(d *Decision) string {
 
 // findNewIDs sets newIDs to the ids of objects that are not remembered yet.
 func (w *remembering) findNewIDs(provs []Prov) {
-	w.newIDs = w.newIDs[:0]
+	w.newIDs, w.distinct = w.newIDs[:0], 0
 	for i := range provs {
 		id := provs[i].ID
 		if w.stamps[id] == w.stamp {
 			continue
 		}
 		w.stamps[id] = w.stamp
+		w.distinct++
 		if _, ok := w.table.get(IDHash(w.g.Syms.Bytes(id))); !ok {
 			w.newIDs = append(w.newIDs, id)
 		}
@@ -191,23 +192,22 @@ func (w *remembering) putNewIDs() {
 // openHashes counts the further hashes of a counted step: a registered skill,
 // a started subagent, a call or request that is still without its result.
 func (w *remembering) openHashes(i int32) (n int) {
-	switch s := &w.g.Steps[i]; s.Hook {
+	s := &w.g.Steps[i]
+	more := w.g.More(s)
+	switch s.Hook {
 	case acs.HookSkillRegister:
-		n = 1
-	case acs.HookSubagentStart:
-		n = 1
-		if w.Size && w.OpenSubagent(i) {
+		if !w.HasSkill(w.g.Syms.Bytes(more.Skill), w.g.Syms.Bytes(more.Digest)) {
 			n++
 		}
-	case acs.HookToolCallRequest:
-		if w.Size && w.OpenCall(i) {
-			n = 1
+	case acs.HookSubagentStart:
+		if !w.HasSubagent(w.g.Syms.Bytes(more.Subagent)) {
+			n++
 		}
-	case acs.HookWrapped:
+	case acs.HookToolCallRequest, acs.HookWrapped:
+		if w.OpenCall(i) {
+			n++
+		}
 		if w.Unanswered(i) {
-			n = 2
-		}
-		if w.Size && w.OpenCall(i) {
 			n++
 		}
 	}
@@ -225,7 +225,7 @@ func (w *remembering) putOpen(i int32) {
 		h := hash16(kindSubagent, text(more.Subagent))
 		put(&w.subagents, h, struct{}{})
 		if w.Size && w.OpenSubagent(i) {
-			put(&w.untoldSubagents, h, w.untoldSubagents[h]+1)
+			put(&w.untoldSubagents, h, struct{}{})
 		}
 	case acs.HookToolCallRequest, acs.HookWrapped:
 		if w.Size && w.OpenCall(i) {
@@ -282,10 +282,7 @@ func (m *Memory) Untold() (calls, subagents int) {
 	if m == nil {
 		return 0, 0
 	}
-	calls = len(m.untoldCalls)
-	for _, n := range m.untoldSubagents {
-		subagents += n
-	}
+	calls, subagents = len(m.untoldCalls), len(m.untoldSubagents)
 	m.untoldCalls, m.untoldSubagents = nil, nil
 	return calls, subagents
 }

@@ -120,6 +120,7 @@ type Segment struct {
 	mores       []More
 	dedupe      []int32 // open addressing: i+1 of a step, -(i+1) of a decision
 	best        []int32 // by Sym of a step_id: i+1 of the accepted step that wins it
+	rejected    []int32 // by Sym of a step_id: i+1 of the first rejected step
 }
 
 // Len is the number of records.
@@ -235,11 +236,13 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	g.dedupe[slot] = i + 1
 	g.added(s)
 	if st.Rejected {
+		g.rejected = extend(g.rejected, g.Syms.Len())
+		if r := g.rejected[id]; r == 0 || g.CompareSteps(i, r-1) < 0 {
+			g.rejected[id] = i + 1
+		}
 		return New
 	}
-	for len(g.best) < g.Syms.Len() {
-		g.best = append(g.best, 0)
-	}
+	g.best = extend(g.best, g.Syms.Len())
 	w := g.best[id]
 	switch {
 	case w == 0:
@@ -264,18 +267,24 @@ func (g *Segment) Best(id Sym) int32 {
 	return g.best[id] - 1
 }
 
-// StepOfLastDecision returns the step that the decision added last answers as
-// far as the segment knows: of an error response the first accepted step with
-// its JSON-RPC id.
+// StepOfLastDecision returns the step of this segment that the decision added
+// last answers as far as the segment knows: of an error response the first
+// accepted step with its JSON-RPC id.
 func (g *Segment) StepOfLastDecision() int32 {
 	d := &g.Decisions[len(g.Decisions)-1]
 	if d.requestID != None {
-		return g.Best(d.requestID)
+		if s := g.Best(d.requestID); s != Nowhere {
+			return s
+		}
+		if int(d.requestID) < len(g.rejected) {
+			return g.rejected[d.requestID] - 1
+		}
+		return Nowhere
 	}
 	first := Nowhere
 	for i := range g.Steps {
 		s := &g.Steps[i]
-		if d.jsonID == None || s.jsonID != d.jsonID || s.Rejected {
+		if d.jsonID == None || s.jsonID != d.jsonID || s.Rejected || g.Best(s.StepID) != int32(i) {
 			continue
 		}
 		if first == Nowhere || g.CompareSteps(int32(i), first) < 0 {
@@ -283,11 +292,6 @@ func (g *Segment) StepOfLastDecision() int32 {
 		}
 	}
 	return first
-}
-
-// RequestIDOfLastDecision returns the request_id of the decision added last.
-func (g *Segment) RequestIDOfLastDecision() []byte {
-	return g.Syms.Bytes(g.Decisions[len(g.Decisions)-1].requestID)
 }
 
 func (g *Segment) addDetail(st *Step, s *acs.Step) {

@@ -46,13 +46,14 @@ type run struct {
 	openTurns int              // ... that are not closed
 
 	lastAt, endAt int64
-	hasAt, hasEnd bool
+	hasEnd        bool
 	ended         bool // session_end or late has sealed the run
 	afterSize     bool // a size seal left the final summary to be given
 	forgetAt      int64
 	revision      int // of the session summary
 	dirty         bool
 	nestedDirty   bool
+	turnsTold     bool    // during a seal: the turns have had their last revision
 	counts        uint64  // grows when the turns' counts change
 	untoldTurns   []int32 // turnStarts that size seals left without turnEnd
 	sizeSealed0   bool    // segment 0 was sealed by size without a sessionStart
@@ -91,6 +92,7 @@ func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
 func (p *Partition) openSegment(r *run) {
 	r.seg = &segment.Segment{AfterEnd: r.ended}
 	r.turnBySym, r.segTurns = r.turnBySym[:0], r.segTurns[:0]
+	p.noteOpen(r)
 }
 
 // forget drops everything about a run: what comes later starts a new one.

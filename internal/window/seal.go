@@ -21,9 +21,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 	}
 	size := why == bySize
 	v := p.analyze(r, !size)
-	for _, ti := range p.turnsToTell(r, v, size) {
-		p.tellTurn(r, v, ti, p.closingAtEnd(r, ti), emit)
-	}
+	p.tellTurns(r, v, size, emit)
 	if !size {
 		p.closeAll(r)
 	}
@@ -48,9 +46,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 		p.tellUntold(r)
 		p.tellSession(r, nil, why, emit)
 	}
-	for i := range v.facts.All {
-		p.facts[v.facts.All[i].Code]++
-	}
+	v.facts.Told(nil, func(f *lineage.Fact) { p.facts[f.Code]++ })
 	p.afterSeal(r, v, why, now)
 }
 
@@ -64,6 +60,17 @@ func (v *view) idInfo(id segment.Sym) segment.IDInfo {
 		}
 	}
 	return info
+}
+
+// tellTurns gives each turn, at a size seal each closed one, a last revision
+// where its summary differs from what was emitted.
+func (p *Partition) tellTurns(r *run, v *view, size bool, emit func(Emission)) {
+	if r.turnsTold {
+		return
+	}
+	for _, ti := range p.turnsToTell(r, v, size) {
+		p.tellTurn(r, v, ti, p.closingAtEnd(r, ti), emit)
+	}
 }
 
 // turnsToTell lists, by turn_id, the turns that get a summary at a seal.
@@ -223,11 +230,15 @@ func (p *Partition) sealHeavy(emit func(Emission)) {
 
 // sealPart seals the records up to the clock; the others open the next segment.
 func (p *Partition) sealPart(r *run, emit func(Emission)) {
+	// The turns tell of all their records, those that move on included.
+	p.tellTurns(r, p.analyze(r, false), true, emit)
+	r.turnsTold = true
 	upTo, rest := r.seg.Split(p.clock)
 	listedBefore := r.listed
 	p.clearSegment(r)
 	r.seg = upTo
 	p.seal(r, bySize, p.clock, emit)
+	r.turnsTold = false
 	rest.AfterEnd = r.ended
 	p.clearSegment(r)
 	r.seg = rest
@@ -247,7 +258,7 @@ func (p *Partition) clearSegment(r *run) {
 	for _, ti := range r.segTurns {
 		t := &r.turns[ti]
 		live := t.live()
-		t.steps, t.calls, t.hasStart, t.end = 0, 0, false, -1
+		t.steps, t.calls, t.records, t.hasStart, t.end = 0, 0, 0, false, -1
 		if live && !t.live() {
 			r.countLive(t, false)
 		}

@@ -6,6 +6,7 @@ import (
 	"provstream/internal/acs"
 	"provstream/internal/dag"
 	"provstream/internal/jcs"
+	"provstream/internal/lineage"
 	"provstream/internal/provenance"
 	"provstream/internal/segment"
 )
@@ -81,9 +82,7 @@ func (s *sessionTotals) add(v *view) {
 		s.producer = producer
 	}
 	s.addSubagents(v)
-	for i := range v.facts.All {
-		s.tally.addFact(v, &v.facts.All[i])
-	}
+	v.facts.Told(nil, func(f *lineage.Fact) { s.tally.addFact(v, f) })
 }
 
 // addSubagents lists subagents in order of first appearance, with their last

@@ -58,7 +58,8 @@ func (t *tally) addFact(v *view, f *lineage.Fact) {
 	}
 }
 
-// tallyTurn adds the facts on a turn's steps, losers and rejected ones too.
+// tallyTurn adds the facts on a turn's steps, losers and rejected ones too, and
+// on the decisions about them.
 func (v *view) tallyTurn(t *tally, a *turnAgg) {
 	if len(v.facts.All) == 0 {
 		return
@@ -67,14 +68,13 @@ func (v *view) tallyTurn(t *tally, a *turnAgg) {
 	for _, ref := range a.refs {
 		pos := v.order.Pos(ref)
 		for k := v.factAt[pos]; k >= 0 && int(k) < len(v.facts.All) && v.facts.All[k].Record == ref; k++ {
-			at = append(at, k)
+			if v.facts.All[k].Code != lineage.MemoryLimit {
+				at = append(at, k)
+			}
 		}
 	}
-	slices.Sort(at)
-	for _, k := range at {
-		if f := &v.facts.All[k]; f.Code != lineage.MemoryLimit {
-			t.addFact(v, f)
-		}
+	if len(at) > 0 {
+		v.facts.Told(at, func(f *lineage.Fact) { t.addFact(v, f) })
 	}
 }
 

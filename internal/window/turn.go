@@ -24,7 +24,8 @@ type turn struct {
 
 	// Counted steps in the open segment, tool calls among them.
 	steps, calls int
-	hasStart     bool  // a turnStart is among them
+	records      int   // all its steps in the open segment, losers and rejected ones too
+	hasStart     bool  // a turnStart is among the counted ones
 	end          int32 // the last turnEnd among them, -1 without
 	sealed       *turnTotals
 
@@ -43,8 +44,8 @@ type turn struct {
 	emitted  segment.Hash16 // of the last summary, revision and closed_by aside
 }
 
-// live reports whether the turn has a counted step.
-func (t *turn) live() bool { return t.steps > 0 || t.sealed != nil && t.sealed.steps > 0 }
+// live reports whether the turn has a step, counted or not.
+func (t *turn) live() bool { return t.records > 0 || t.sealed != nil }
 
 // allSteps counts the turn's counted steps, boundaries included.
 func (t *turn) allSteps() (steps, calls int) {
@@ -120,35 +121,34 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 		}
 		return
 	}
-	if s.Rejected != "" {
-		return
-	}
 	i := int32(len(g.Steps)) - 1
 	st := &g.Steps[i]
-	if st.Hook == acs.HookSessionEnd && !r.hasEnd {
+	if st.Hook == acs.HookSessionEnd && !st.Rejected && !r.hasEnd {
 		r.hasEnd, r.endAt = true, at
 	}
-	if st.Hook == acs.HookHandshake || st.Turn == segment.None || g.Best(st.StepID) != i {
+	if st.Turn == segment.None || st.Hook == acs.HookHandshake && !st.Rejected {
 		return
 	}
-	if info := r.mem.Step(g.Syms.Bytes(st.StepID)); info != nil && info.Accepted {
-		return // a conflict with a sealed step: a loser
-	}
-	p.join(r, r.turnOf(st.Turn), i, at)
-}
-
-// join counts a step for its turn.
-func (p *Partition) join(r *run, ti, i int32, at int64) {
-	g := r.seg
-	st := &g.Steps[i]
+	ti := r.turnOf(st.Turn)
 	t := &r.turns[ti]
 	if !t.live() {
 		r.liveTurns++
 		r.openTurns++
 	}
-	t.steps++
+	t.records++
 	t.lastAt = max(t.lastAt, at)
 	p.reopen(r, ti, at)
+	if !st.Rejected && g.Best(st.StepID) == i && !r.mem.Accepted(g.Syms.Bytes(st.StepID)) {
+		p.join(r, t, i, at)
+	}
+	p.scheduleTurn(r, ti)
+}
+
+// join counts a step for its turn.
+func (p *Partition) join(r *run, t *turn, i int32, at int64) {
+	g := r.seg
+	st := &g.Steps[i]
+	t.steps++
 	if parent := g.More(st).ParentTurn; parent != segment.None && t.parent == "" {
 		r.enclose(t, g.Syms.String(parent))
 	}
@@ -175,7 +175,6 @@ func (p *Partition) join(r *run, ti, i int32, at int64) {
 	if r.nesting {
 		p.markNested(r)
 	}
-	p.scheduleTurn(r, ti)
 }
 
 // setEnd makes a turnEnd of the open segment the turn's turnEnd.
@@ -213,17 +212,17 @@ func (p *Partition) reopen(r *run, ti int32, at int64) {
 func (r *run) turnOfDecision() (int32, bool) {
 	g := r.seg
 	step := g.StepOfLastDecision()
-	if step >= 0 {
-		st := &g.Steps[step]
-		if st.Turn == segment.None || st.Hook == acs.HookHandshake {
-			return 0, false
-		}
-		return r.turnOf(st.Turn), true
+	if step < 0 {
+		return 0, false
 	}
-	if info := r.mem.Step(g.RequestIDOfLastDecision()); info != nil && info.Turn >= 0 {
-		return info.Turn, true
+	st := &g.Steps[step]
+	if st.Turn == segment.None || st.Hook == acs.HookHandshake && !st.Rejected {
+		return 0, false
 	}
-	return 0, false
+	if info := r.mem.Step(g.Syms.Bytes(st.StepID)); info != nil && (info.Accepted || info.Rejected && st.Rejected) {
+		return 0, false // it answers a step of an earlier segment
+	}
+	return r.turnOf(st.Turn), true
 }
 
 // scheduleTurn sets the turn's timer to the earliest time at which it may

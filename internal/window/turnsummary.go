@@ -15,6 +15,7 @@ import (
 // turnTotals is what a turn's next revision needs of its sealed segments.
 type turnTotals struct {
 	steps, calls int
+	anyTimes     times // of all its steps and the decisions about them
 	// members is the summary without the last turnEnd, all the one with it: a
 	// further turnEnd makes the last one a member.
 	members, all provenance.Summary
@@ -62,9 +63,17 @@ func (p *Partition) tellTurn(r *run, v *view, ti int32, why closing, emit func(E
 	out = strconv.AppendInt(out, int64(t.revision), 10)
 	out = append(out, b[revisionAt:]...)
 	emit(Emission{
-		Kind: Turn, Key: r.key, Value: out, Time: s.times.last,
+		Kind: Turn, Key: r.key, Value: out, Time: s.shown().last,
 		ID: r.key + "#" + t.id + "#" + strconv.Itoa(t.revision),
 	})
+}
+
+// shown are the times of the counted steps; without any, of all.
+func (s *turnSummary) shown() times {
+	if s.times.set {
+		return s.times
+	}
+	return s.anyTimes
 }
 
 // summarize puts a turn's sealed part and its part in the open segment
@@ -119,6 +128,7 @@ func (v *view) addAgg(s *turnSummary, a *turnAgg) {
 		s.agent = g.Syms.String(a.agent)
 	}
 	s.times.merge(a.times)
+	s.anyTimes.merge(a.anyTimes)
 	s.decisions.merge(&a.decisions)
 	v.tallyTurn(&s.tally, a)
 }
@@ -145,7 +155,7 @@ func (s *turnSummary) append(b []byte, r *run, t *turn) (out []byte, revisionAt,
 		b = jcs.AppendNumber(b, s.callCount.Value)
 	}
 	b = append(b, `,"ended_at":"`...)
-	b = dag.AppendTime(b, s.times.last)
+	b = dag.AppendTime(b, s.shown().last)
 	b = append(b, `","missing_steps":`...)
 	b = jcs.AppendNumber(b, s.missing)
 	b = append(b, `,"outcome":`...)
@@ -161,7 +171,7 @@ func (s *turnSummary) append(b []byte, r *run, t *turn) (out []byte, revisionAt,
 	b = append(b, `,"session_id":`...)
 	b = jcs.AppendString(b, r.session)
 	b = append(b, `,"started_at":"`...)
-	b = dag.AppendTime(b, s.times.first)
+	b = dag.AppendTime(b, s.shown().first)
 	b = append(b, `","step_count":`...)
 	b = strconv.AppendInt(b, int64(s.members), 10)
 	b = append(b, `,"tenant_id":`...)
@@ -230,13 +240,13 @@ func (p *Partition) foldTurns(r *run, v *view, size bool) {
 		withAll.Merge(&all)
 		k.steps, k.calls = s.steps, s.calls
 		k.members, k.all = s.provs, withAll
-		k.times, k.agent, k.decisions, k.tally = s.times, s.agent, s.decisions, s.tally
+		k.times, k.anyTimes, k.agent, k.decisions, k.tally = s.times, s.anyTimes, s.agent, s.decisions, s.tally
 		k.hasStart = k.hasStart || a.start >= 0
 		k.triggeredBy, k.hasEnd, k.outcome = s.triggeredBy, s.hasEnd, s.outcome
 		k.stepCount, k.callCount = s.stepCount, s.callCount
 		if size && a.start >= 0 && !k.hasEnd {
 			r.untoldTurns = append(r.untoldTurns, a.turn)
 		}
-		t.steps, t.calls, t.hasStart, t.end = 0, 0, false, -1
+		t.steps, t.calls, t.records, t.hasStart, t.end = 0, 0, 0, false, -1
 	}
 }

@@ -23,7 +23,6 @@ type view struct {
 
 	aggs    []turnAgg
 	aggOf   []int32 // by index of the turn; -1 without a part in the segment
-	others  []segment.Ref
 	session sessionAgg
 	factAt  []int32 // by place in run order: the record's first fact, -1 without
 	nested  nesting
@@ -109,15 +108,18 @@ func (t *times) merge(u times) {
 // turnAgg is a turn's part in the open segment.
 type turnAgg struct {
 	turn      int32
-	all       fold // its counted steps
-	beforeEnd fold // ... without the turn's last turnEnd
-	calls     int
+	steps     int  // its counted steps, boundaries included
+	calls     int  // tool calls among them
+	all       fold // its counted steps but the turnStart
+	beforeEnd fold // ... and but the last turnEnd: its members
 	times     times
 	agent     segment.Sym
 	start     int32 // its turnStart, when it stands in this segment; -1
 	end       int32 // its last turnEnd in this segment, -1
 	decisions decisionCounts
-	refs      []segment.Ref // its steps in run order; losers and rejected ones after them
+	records   int           // its steps, losers and rejected ones too
+	anyTimes  times         // of those, and of the decisions about them
+	refs      []segment.Ref // the same, in run order
 }
 
 // sessionAgg is the open segment's part in the session summary.
@@ -169,32 +171,15 @@ func (v *view) addUp() {
 		i := ref.Step()
 		s := &g.Steps[i]
 		v.session.addStep(v, i, s)
-		if s.Turn == segment.None || o.Standing[i] == segment.Handshake {
-			continue
-		}
-		if o.Standing[i] != segment.Counted {
-			v.others = append(v.others, ref)
-			continue
-		}
-		v.agg(r.turnOf(s.Turn)).addStep(v, i, s)
-	}
-	// Losers and rejected steps make no turn, but their facts belong to it.
-	for _, ref := range v.others {
-		if i := r.turnBySym[v.pad(g.Steps[ref.Step()].Turn)]; i != 0 {
-			a := v.agg(i - 1)
-			a.refs = append(a.refs, ref)
+		if inTurn(s) {
+			v.agg(r.turnOf(s.Turn)).addStep(v, i, s)
 		}
 	}
-	v.others = v.others[:0]
 }
 
-// pad grows the run's index of turns to hold a Sym.
-func (v *view) pad(sym segment.Sym) segment.Sym {
-	r := v.run
-	for len(r.turnBySym) <= int(sym) {
-		r.turnBySym = append(r.turnBySym, 0)
-	}
-	return sym
+// inTurn reports whether a step belongs to a turn.
+func inTurn(s *segment.Step) bool {
+	return s.Turn != segment.None && (s.Hook != acs.HookHandshake || s.Rejected)
 }
 
 func (v *view) agg(ti int32) *turnAgg {
@@ -214,18 +199,26 @@ func (v *view) agg(ti int32) *turnAgg {
 
 func (a *turnAgg) addStep(v *view, i int32, s *segment.Step) {
 	o := &v.order
+	a.records++
 	a.refs = append(a.refs, segment.StepRef(i))
-	a.all.add(v, s)
-	a.times.add(s.EventTime)
-	if a.agent == segment.None {
+	a.anyTimes.add(s.EventTime)
+	if a.agent == segment.None && !s.Rejected {
 		a.agent = s.AgentID
 	}
-	switch {
-	case s.Hook == acs.HookToolCallRequest:
-		a.calls++
-	case o.Turns.Start[s.Turn] == i:
+	if o.Standing[i] != segment.Counted {
+		return
+	}
+	a.steps++
+	a.times.add(s.EventTime)
+	if o.Turns.Start[s.Turn] == i {
 		a.start = i
-	case o.Turns.End[s.Turn] == i:
+		return
+	}
+	if s.Hook == acs.HookToolCallRequest {
+		a.calls++
+	}
+	a.all.add(v, s)
+	if o.Turns.End[s.Turn] == i {
 		a.end = i
 		return
 	}
@@ -270,20 +263,20 @@ func (v *view) addDecision(i int32) {
 	o, g := &v.order, v.order.Seg
 	d := &g.Decisions[i]
 	v.session.all.add(d.RecordedAt)
-	if d.RejectedKind != segment.None || d.IsError {
+	verdict := g.Syms.Bytes(d.Decision)
+	counts := d.RejectedKind == segment.None && !d.IsError
+	if counts {
+		v.session.decisions.add(verdict)
+	}
+	step := o.StepOf[i]
+	if step < 0 || !inTurn(&g.Steps[step]) {
 		return
 	}
-	verdict := g.Syms.Bytes(d.Decision)
-	v.session.decisions.add(verdict)
-	switch step := o.StepOf[i]; {
-	case step >= 0:
-		if s := &g.Steps[step]; o.Standing[step] == segment.Counted && s.Turn != segment.None {
-			v.agg(v.run.turnOf(s.Turn)).decisions.add(verdict)
-		}
-	case step == segment.Earlier:
-		if info := o.Mem.Step(g.Syms.Bytes(o.RequestID[i])); info != nil && info.Counted && info.Turn >= 0 {
-			v.agg(info.Turn).decisions.add(verdict)
-		}
+	a := v.agg(v.run.turnOf(g.Steps[step].Turn))
+	a.refs = append(a.refs, segment.DecisionRef(i))
+	a.anyTimes.add(d.RecordedAt)
+	if counts && o.Standing[step] == segment.Counted {
+		a.decisions.add(verdict)
 	}
 }
 
@@ -294,20 +287,19 @@ func (v *view) writeBack() {
 	for _, ti := range r.segTurns {
 		t := &r.turns[ti]
 		live := t.live()
-		t.steps, t.calls, t.hasStart, t.end = 0, 0, false, -1
+		t.steps, t.calls, t.records, t.hasStart, t.end = 0, 0, 0, false, -1
 		t.hasEnd = t.sealed != nil && t.sealed.hasEnd
 		if t.hasEnd {
 			t.declared, t.deferred = t.sealed.stepCount, t.sealed.outcome == "deferred"
 		}
 		if k := v.aggOf[ti]; k >= 0 {
 			a := &v.aggs[k]
-			t.steps, t.calls, t.hasStart = a.all.entries, a.calls, a.start >= 0
+			t.steps, t.calls, t.records, t.hasStart = a.steps, a.calls, a.records, a.start >= 0
 			if a.end >= 0 {
 				r.setEnd(t, a.end)
 			}
 			if t.steps > 0 {
-				sym := g.Steps[a.firstStep(v)].Turn
-				r.enclose(t, g.Syms.String(v.order.Turns.Parent[sym]))
+				r.enclose(t, g.Syms.String(v.order.Turns.Parent[g.Steps[a.firstStep(v)].Turn]))
 			}
 		}
 		if t.phase != awaitsEnd && !t.hasEnd {
@@ -323,7 +315,7 @@ func (v *view) writeBack() {
 // firstStep returns a counted step of the turn in the segment.
 func (a *turnAgg) firstStep(v *view) int32 {
 	for _, ref := range a.refs {
-		if v.order.Standing[ref.Step()] == segment.Counted {
+		if ref.IsStep() && v.order.Standing[ref.Step()] == segment.Counted {
 			return ref.Step()
 		}
 	}

@@ -68,7 +68,8 @@ type Partition struct {
 	timers timers
 	open   int // records in open segments
 	quiet  *run
-	active *run // runs with an open segment, silent for longest first
+	active *run    // runs with an open segment in the order of their last records
+	silent silence // the same, silent for longest first; kept once there is pressure
 	dirty  []*run
 	nested []*run
 	heavy  []*run // runs whose weight asks for a size seal
@@ -127,7 +128,10 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 	}
 	p.open++
 	at := p.at(s.RecordedAt)
-	r.lastAt, r.hasAt = max(r.lastAt, at), true
+	if r.seg.Len() == 1 && !r.afterSize {
+		r.lastAt = at
+	}
+	r.lastAt = max(r.lastAt, at)
 	p.touch(r)
 	p.arrive(r, s, at)
 	p.schedule(r)
@@ -140,15 +144,12 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 			p.heavy = append(p.heavy, r)
 		}
 	}
-	for p.open > p.cfg.MaxOpenSteps && p.quiet != nil {
-		p.gone = addInterval(p.gone, p.oldest.interval(offset))
-		p.seal(p.quiet, byPressure, p.sealTime(s.RecordedAt), emit)
-	}
+	p.relieve(offset, p.sealTime(s.RecordedAt), emit)
 }
 
 // Tick moves the clock to t and fires every timer that is due, ordered by
 // (due, run key, turn_id); then runs that are too heavy seal.
-func (p *Partition) Tick(_, t int64, emit func(Emission)) {
+func (p *Partition) Tick(offset, t int64, emit func(Emission)) {
 	if !p.hasClock {
 		p.startClock(t)
 	}
@@ -157,6 +158,7 @@ func (p *Partition) Tick(_, t int64, emit func(Emission)) {
 	p.settleNested()
 	p.fire(emit)
 	p.sealHeavy(emit)
+	p.relieve(offset, p.clock, emit)
 }
 
 // startClock: records before the partition's first tick happened, for their
