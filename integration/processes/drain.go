@@ -11,8 +11,8 @@ import (
 	"provstream/internal/topics"
 )
 
-// Drain waits until ingest and signer have read everything and the topics that
-// runs and evidence go to have stood still for the time quiet. It fails when the
+// Drain waits until ingest has read everything and the topics that runs and
+// evidence go to have stood still for the time quiet. It fails when the
 // context ends, or when an instance ends by itself.
 func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, quiet time.Duration) error {
 	adm := kadm.NewClient(client)
@@ -36,11 +36,11 @@ func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, quiet time.D
 	}
 }
 
-// progress is the lag of ingest and signer in records, and the sum of the end
-// offsets of the outputs. (The aggregator is never without lag for long: it reads
-// the ticks that it writes.)
+// progress is the lag of ingest in records, and the sum of the end offsets of the
+// outputs. (The others always seem to lag: the aggregator reads the ticks that it
+// writes, and the signer's offsets stand before the markers of transactions.)
 func (d *Deployment) progress(ctx context.Context, adm *kadm.Client) (lag, outputs int64, err error) {
-	lags, err := adm.Lag(ctx, d.Prefix+"provstream-ingest", d.Prefix+"provstream-signer")
+	lags, err := adm.Lag(ctx, d.Prefix+"provstream-ingest")
 	if err != nil {
 		return 0, 0, err
 	}
