@@ -33,6 +33,7 @@ type cli struct {
 	Generate  generateCmd  `cmd:"" group:"fleet" help:"Write a synthetic fleet as JSONL."`
 	Replay    replayCmd    `cmd:"" group:"fleet" help:"Send a fleet's JSONL to the hook topics."`
 	Topics    topicsCmd    `cmd:"" group:"cluster" help:"Create, check and list topics."`
+	Keys      keysCmd      `cmd:"" group:"keys" help:"Make, rotate and publish keys."`
 	Verify    verifyCmd    `cmd:"" group:"evidence" help:"Check signed DAGs and their logs with pinned public keys."`
 	Show      showCmd      `cmd:"" group:"evidence" help:"Show one run: as a tree, a graph, or why an output depends on its sources."`
 	Reconcile reconcileCmd `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`

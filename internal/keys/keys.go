@@ -7,8 +7,8 @@
 //	log.pem              the log key: signs checkpoints
 //	dag.pem              the deployment's DAG key
 //	dag.<tenant>.pem     a tenant's DAG key; the tenant path-escaped
-//	<kid>.jwk.json       the public half of every key there is or was, with
-//	                     its status
+//	log.jwk.json, …      the public half of each of them
+//	<kid>.jwk.json       a public key that was in use before, with its status
 //	<kid>.retired.pem    a private key that rotation has put aside; nothing
 //	                     opens it again
 //
@@ -207,14 +207,16 @@ func Load(dir string) (*Ring, error) {
 		name, path := e.Name(), filepath.Join(dir, e.Name())
 		var err error
 		switch {
-		case name == LogFile:
-			log, err = ReadPrivate(path, verify.UseLog, "")
-		case name == DAGFile:
-			dag, err = ReadPrivate(path, verify.UseDAG, "")
 		case strings.HasSuffix(name, retiredSuffix):
-		case strings.HasPrefix(name, tenantPrefix) && strings.HasSuffix(name, pemSuffix):
+		case strings.HasSuffix(name, pemSuffix):
 			var k *Private
-			if k, err = readTenant(path, name); err == nil {
+			switch k, err = readSlot(dir, name); {
+			case k == nil:
+			case k.Use == verify.UseLog:
+				log = k
+			case k.Tenant == "":
+				dag = k
+			default:
 				tenants = append(tenants, k)
 			}
 		case strings.HasSuffix(name, jwkSuffix):
