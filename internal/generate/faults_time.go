@@ -152,10 +152,10 @@ func hostileFaults() []Fault {
 			},
 		},
 		{
-			Name: "large_session", About: "a session of 8,000 steps, heavier than --max-run-weight: it is sealed by size",
+			Name: "large_session", About: "a session of 2,600 steps, heavier than --max-run-weight: it is sealed by size",
 			happen: func(s *session) {
 				s.beforeEnd(func() {
-					for range 4000 {
+					for range 1300 {
 						s.toolCall("get_parcel", false)
 					}
 				})

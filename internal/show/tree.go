@@ -151,6 +151,10 @@ func (t *treeWriter) branch(b *branch, indent string) {
 		if i == len(b.items)-1 {
 			tee, under = "└─ ", "   "
 		}
+		if it.sub != nil && t.style.MaxNodes > 0 && t.left == 0 {
+			t.cut += it.sub.size()
+			continue
+		}
 		if it.sub != nil {
 			fmt.Fprintf(&t.b, "%s%s%s\n", indent, tee, t.style.paint(bold, t.turnLine(it.sub)))
 			t.branch(it.sub, indent+under)
@@ -165,6 +169,19 @@ func (t *treeWriter) branch(b *branch, indent string) {
 		}
 		fmt.Fprintf(&t.b, "%s%s%s\n", indent, tee, t.nodeLine(it.node))
 	}
+}
+
+// size is the number of nodes in a branch.
+func (b *branch) size() int {
+	n := 0
+	for _, it := range b.items {
+		if it.sub != nil {
+			n += it.sub.size()
+		} else {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *treeWriter) turnLine(b *branch) string {
