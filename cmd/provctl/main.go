@@ -27,16 +27,19 @@ import (
 type cli struct {
 	JSON bool `help:"Print one JSON document on stdout instead of text."`
 
-	Demo      demoCmd      `cmd:"" group:"run" help:"Run the whole pipeline on a fleet and prove the result."`
-	Up        upCmd        `cmd:"" group:"run" help:"Run broker and pipeline until stopped."`
-	Bench     benchCmd     `cmd:"" group:"run" help:"Load, drain and measure the pipeline."`
-	Generate  generateCmd  `cmd:"" group:"fleet" help:"Write a synthetic fleet as JSONL."`
-	Replay    replayCmd    `cmd:"" group:"fleet" help:"Send a fleet's JSONL to the hook topics."`
-	Topics    topicsCmd    `cmd:"" group:"cluster" help:"Create, check and list topics."`
-	Keys      keysCmd      `cmd:"" group:"keys" help:"Make, rotate and publish keys."`
-	Verify    verifyCmd    `cmd:"" group:"evidence" help:"Check signed DAGs and their logs with pinned public keys."`
-	Show      showCmd      `cmd:"" group:"evidence" help:"Show one run: as a tree, a graph, or why an output depends on its sources."`
-	Reconcile reconcileCmd `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
+	Demo       demoCmd       `cmd:"" group:"run" help:"Run the whole pipeline on a fleet and prove the result."`
+	Up         upCmd         `cmd:"" group:"run" help:"Run broker and pipeline until stopped."`
+	Bench      benchCmd      `cmd:"" group:"run" help:"Load, drain and measure the pipeline."`
+	BenchChild benchChildCmd `cmd:"" hidden:"" help:"A process of bench."`
+	Generate   generateCmd   `cmd:"" group:"fleet" help:"Write a synthetic fleet as JSONL."`
+	Replay     replayCmd     `cmd:"" group:"fleet" help:"Send a fleet's JSONL to the hook topics."`
+	Topics     topicsCmd     `cmd:"" group:"cluster" help:"Create, check and list topics."`
+	Keys       keysCmd       `cmd:"" group:"keys" help:"Make, rotate and publish keys."`
+	Verify     verifyCmd     `cmd:"" group:"evidence" help:"Check signed DAGs and their logs with pinned public keys."`
+	Coverage   coverageCmd   `cmd:"" group:"evidence" help:"What was read of each hook partition, what was not, and whether the signed log covers it."`
+	Show       showCmd       `cmd:"" group:"evidence" help:"Show one run: as a tree, a graph, or why an output depends on its sources."`
+	Redrive    redriveCmd    `cmd:"" group:"cluster" help:"Send dead letters back to the topics they came from."`
+	Reconcile  reconcileCmd  `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
 }
 
 // errDoesNotHold is wrapped by commands whose check ran and failed.
