@@ -123,7 +123,10 @@ type PartitionCoverage struct {
 }
 
 // OffsetRange is From ≤ offset < To.
-type OffsetRange struct{ From, To int64 }
+type OffsetRange struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
 
 // NewLedger makes an empty one.
 func NewLedger() *Ledger { return &Ledger{partitions: make(map[ledgerKey]*PartitionCoverage)} }

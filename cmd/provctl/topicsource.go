@@ -103,6 +103,11 @@ func (g *globals) fileSource(path string) (source audit.Source, closeIt func(), 
 // keptFile is the file of a topic in a folder that demo --keep left.
 func keptFile(dir, topic string) string { return filepath.Join(dir, topic+".jsonl") }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // isDir tells a folder from a file.
 func isDir(path string) bool {
 	info, err := os.Stat(path)

@@ -3,9 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"provstream/internal/audit"
@@ -131,8 +128,8 @@ func (c *verifyCmd) sources(g *globals, cfg *audit.Config) (audit.Source, func()
 			return nil, done, err
 		}
 		closers = append(closers, closeIt)
-		if beside := besideDAGs(file); checkpoints == "" && beside != "" {
-			checkpoints = beside
+		if checkpoints == "" {
+			checkpoints = beside(file, topics.DAGs)
 		}
 	}
 	if cfg.Log && checkpoints != "" {
@@ -144,20 +141,6 @@ func (c *verifyCmd) sources(g *globals, cfg *audit.Config) (audit.Source, func()
 		cfg.Heads = heads
 	}
 	return source, done, nil
-}
-
-// besideDAGs finds the kept checkpoints that belong to a kept file of DAGs.
-func besideDAGs(file string) string {
-	dir, name := filepath.Split(file)
-	prefix, ok := strings.CutSuffix(name, topics.DAGs+".jsonl")
-	if !ok {
-		return ""
-	}
-	path := filepath.Join(dir, prefix+topics.Checkpoints+".jsonl")
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
 }
 
 // print writes the report.

@@ -50,6 +50,10 @@ type Config struct {
 	Deployment string
 	// Foreign takes DAGs of other makers; see verify.Verifier.
 	Foreign bool
+	// Coverage: the records are those of prov.coverage instead of DAGs; Report.Ledger
+	// adds them up. With Heads they are leaves of logs, which may end after the
+	// newest head: the signer comes later.
+	Coverage bool
 	// Progress, if not nil, is told now and then how many records are done.
 	Progress func(n int64)
 	// Workers; 0 is one for each core.
@@ -85,7 +89,10 @@ type Report struct {
 	Tenants            map[string]int64 // at most maxTenants of them
 	First, Last        string           // createdAt
 	Logs               []LogReport
-	Seen               Seen // the newest head of each log
+	CoverageRecords    int64
+	Unsigned           int64          // coverage records that no head covers (yet)
+	Ledger             *verify.Ledger // of Config.Coverage
+	Seen               Seen           // the newest head of each log
 }
 
 // LogReport is one log.
@@ -106,8 +113,13 @@ func Run(ctx context.Context, cfg Config, source Source) (*Report, error) {
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
 	cfg.Proof = cfg.Proof || cfg.Log
+	cfg.Log = cfg.Log || cfg.Coverage
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The checkpoints are read until the end, beyond that of the DAGs: not with
+	// the context of the group, which ends with it.
+	s := newSequence(ctx, &cfg)
+	defer s.close()
 	g, ctx := errgroup.WithContext(ctx)
 	jobs := make(chan *job, cfg.Workers)
 	inOrder := make(chan *job, 4*cfg.Workers)
@@ -129,8 +141,6 @@ func Run(ctx context.Context, cfg Config, source Source) (*Report, error) {
 			return nil
 		})
 	}
-	s := newSequence(ctx, &cfg)
-	defer s.close()
 	g.Go(func() error {
 		for j := range inOrder {
 			select {
@@ -144,7 +154,7 @@ func Run(ctx context.Context, cfg Config, source Source) (*Report, error) {
 				}
 			}
 			if cfg.Progress != nil {
-				cfg.Progress(s.report.DAGs + s.report.Heads)
+				cfg.Progress(s.report.DAGs + s.report.CoverageRecords)
 			}
 		}
 		return nil
@@ -210,7 +220,10 @@ type result struct {
 	proven bool
 	head   verify.Checkpoint
 	isHead bool
-	err    error
+
+	coverage verify.Coverage
+	leaf     verify.Hash
+	err      error
 }
 
 // worker checks records one by one.
@@ -224,6 +237,9 @@ func newWorker(cfg *Config) *worker {
 	w := &worker{cfg: cfg, v: verify.NewVerifier(cfg.Keys)}
 	w.v.CheckID = true
 	w.v.Foreign = cfg.Foreign
+	if cfg.Keys == nil {
+		return w // coverage, with nothing but the records
+	}
 	for _, k := range cfg.Keys.All() {
 		w.hasLK = w.hasLK || k.Use == verify.UseLog
 	}
@@ -239,6 +255,11 @@ func (w *worker) check(items []Item) []result {
 		if isNote(r.record) {
 			r.isHead = true
 			r.head, r.err = w.cfg.Keys.Checkpoint(r.record.Value)
+			continue
+		}
+		if w.cfg.Coverage {
+			r.coverage, r.err = verify.ParseCoverage(r.record.Value)
+			r.leaf = merkle.LeafHash(r.record.Value)
 			continue
 		}
 		r.err = w.checkDAG(r)

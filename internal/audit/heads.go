@@ -15,6 +15,7 @@ import (
 // ahead: partition by partition as the DAGs are, so that nothing has to be
 // kept.
 type headStream struct {
+	ctx    context.Context
 	cancel context.CancelFunc
 	items  chan headItem
 	wait   sync.WaitGroup
@@ -30,7 +31,7 @@ type headItem struct {
 
 func openHeads(ctx context.Context, cfg *Config) *headStream {
 	ctx, cancel := context.WithCancel(ctx)
-	h := &headStream{cancel: cancel, items: make(chan headItem, 64)}
+	h := &headStream{ctx: ctx, cancel: cancel, items: make(chan headItem, 64)}
 	h.wait.Go(func() {
 		defer close(h.items)
 		send := func(i headItem) error {
@@ -78,7 +79,7 @@ func (h *headStream) peek() *headItem {
 func (s *sequence) nextHead(partition int32, all bool) (*headItem, error) {
 	i := s.heads.peek()
 	if i == nil {
-		return nil, nil
+		return nil, s.heads.ctx.Err() // an end that is none proves nothing
 	}
 	if i.record == nil {
 		return nil, i.err // the stream itself failed
@@ -116,8 +117,8 @@ func (s *sequence) useHead(i *headItem) error {
 	if err == nil && st.log != nil {
 		err = st.log.Head(i.head)
 	}
-	if err == nil && st.log == nil && st.since == i.head.Size && st.since > 0 {
-		err = verify.Consistency(s.cfg.Since[origin].Checkpoint, i.head, nil)
+	if err == nil {
+		err = s.meetSince(i.head)
 	}
 	if err != nil {
 		return finding(i.record, err)

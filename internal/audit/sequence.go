@@ -25,12 +25,14 @@ type sequence struct {
 	report *Report
 	heads  *headStream
 
-	logs    map[string]*logState
-	chains  map[string]*verify.Heads // of head records in the main input
-	left    map[place]bool           // partitions behind us, with Log
-	current place
-	started bool
-	deploy  string
+	logs     map[string]*logState
+	chains   map[string]*verify.Heads // of head records in the main input
+	left     map[place]bool           // partitions behind us, with Log
+	current  place
+	started  bool
+	deploy   string
+	sinceMet map[string]bool // heads of Config.Since that were met among the checkpoints
+	ledger   error           // the first coverage record that does not fit those before it
 }
 
 // logState is what is known of one log.
@@ -47,7 +49,11 @@ type logState struct {
 func newSequence(ctx context.Context, cfg *Config) *sequence {
 	s := &sequence{
 		cfg: cfg, report: &Report{Keys: map[string]int64{}, Tenants: map[string]int64{}, Seen: Seen{}},
-		logs: map[string]*logState{}, chains: map[string]*verify.Heads{}, left: map[place]bool{},
+		logs: map[string]*logState{}, chains: map[string]*verify.Heads{}, left: map[place]bool{}, sinceMet: map[string]bool{},
+	}
+	s.deploy = cfg.Deployment
+	if cfg.Coverage {
+		s.report.Ledger = verify.NewLedger()
 	}
 	if cfg.Log && cfg.Heads != nil {
 		s.heads = openHeads(ctx, cfg)
@@ -65,9 +71,12 @@ func (s *sequence) close() {
 func (s *sequence) take(r *result) error {
 	err := r.err
 	if err == nil {
-		if r.isHead {
+		switch {
+		case r.isHead:
 			err = s.takeHead(r)
-		} else {
+		case s.cfg.Coverage:
+			err = s.takeCoverage(r)
+		default:
 			err = s.takeDAG(r)
 		}
 	}
@@ -138,6 +147,51 @@ func (s *sequence) enter(r *result) error {
 	return nil
 }
 
+// takeCoverage looks at a coverage record: a range of offsets, and a leaf.
+func (s *sequence) takeCoverage(r *result) error {
+	s.report.CoverageRecords++
+	if err := s.enter(r); err != nil {
+		return err
+	}
+	if err := s.report.Ledger.Add(r.coverage); err != nil && s.ledger == nil {
+		s.ledger = finding(r.record, err) // told at the end: the picture is wanted whole
+	}
+	if s.heads == nil {
+		return nil
+	}
+	st, err := s.logOf(s.current)
+	switch {
+	case err != nil:
+		return err
+	case st == nil:
+		s.report.Unsigned++ // no head of this partition at all
+		return nil
+	}
+	if st.log.Size() >= st.log.Newest().Size {
+		s.report.Unsigned++
+	}
+	return st.log.Leaf(r.leaf)
+}
+
+// logOf is the log of the leaves of a partition, with a head ahead of them if
+// there is one.
+func (s *sequence) logOf(p place) (*logState, error) {
+	for {
+		for _, st := range s.logs {
+			if st.place == p && st.log != nil {
+				return st, s.headsAhead(st)
+			}
+		}
+		i, err := s.nextHead(p.partition, false)
+		if i == nil || err != nil {
+			return nil, err
+		}
+		if err := s.useHead(i); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // takeProof holds a proven place against those before it.
 func (s *sequence) takeProof(r *result) error {
 	c := r.dag.Proof.Checkpoint
@@ -185,14 +239,15 @@ func splitOrigin(origin string) (deployment, topic string) {
 }
 
 // newLog begins a log. All logs are of one deployment. A log of something
-// else than DAGs has no leaves here: the chain of its heads is all there is.
+// else than what is read has no leaves here: the chain of its heads is all
+// there is.
 func (s *sequence) newLog(origin string, p place) (*logState, error) {
 	deployment, topic := splitOrigin(origin)
 	if s.deploy == "" {
 		s.deploy = deployment
 	}
 	if deployment != s.deploy {
-		return nil, s.fail(verify.WrongOrigin, origin, "the log %s is of another deployment than the records before it (%s)", origin, s.deploy)
+		return nil, s.fail(verify.WrongOrigin, origin, "the log %s is of another deployment than %s", origin, s.deploy)
 	}
 	st := &logState{place: p}
 	s.logs[origin] = st
@@ -203,7 +258,11 @@ func (s *sequence) newLog(origin string, p place) (*logState, error) {
 	if ok {
 		st.since, st.newest, st.newNote = seen.Size, seen.Checkpoint, seen.Note
 	}
-	if !strings.HasSuffix(topic, topics.DAGs) {
+	leaves := topics.DAGs
+	if s.cfg.Coverage {
+		leaves = topics.Coverage
+	}
+	if !strings.HasSuffix(topic, leaves) {
 		return st, nil
 	}
 	st.log = verify.NewLog(origin)
@@ -227,14 +286,22 @@ func (s *sequence) takeHead(r *result) error {
 	if r.record.Placed && !strings.HasSuffix(r.head.Origin, fmt.Sprintf("/%d", r.record.Partition)) {
 		return s.fail(verify.WrongOrigin, r.head.Origin, "a head of %s stands in partition %d", r.head.Origin, r.record.Partition)
 	}
-	if h, ok := s.cfg.Since[r.head.Origin]; ok && h.Size == r.head.Size {
-		if err := verify.Consistency(h.Checkpoint, r.head, nil); err != nil {
-			return err
-		}
+	if err := s.meetSince(r.head); err != nil {
+		return err
 	}
 	s.report.Heads++
 	s.report.Seen[r.head.Origin] = SeenHead{r.head, r.record.Value}
 	return nil
+}
+
+// meetSince holds a head against the one of its size that was seen before.
+func (s *sequence) meetSince(c verify.Checkpoint) error {
+	h, ok := s.cfg.Since[c.Origin]
+	if !ok || h.Size != c.Size {
+		return nil
+	}
+	s.sinceMet[c.Origin] = true
+	return verify.Consistency(h.Checkpoint, c, nil)
 }
 
 // leave ends the current partition.
@@ -267,11 +334,10 @@ func (s *sequence) leave() error {
 
 // finish ends the last partition and looks for logs without records.
 func (s *sequence) finish() error {
-	err := s.finishLogs()
-	if err != nil {
+	if err := s.finishLogs(); err != nil {
 		return finding(nil, err)
 	}
-	return nil
+	return s.ledger
 }
 
 func (s *sequence) finishLogs() error {
@@ -296,6 +362,10 @@ func (s *sequence) finishLogs() error {
 		if isHeads && chain.Last().Size < h.Size {
 			return s.fail(verify.Truncated, origin, "%s: the checkpoints end at size %d, one of size %d was seen before", origin, chain.Last().Size, h.Size)
 		}
+		if isHeads && !s.sinceMet[origin] {
+			return s.fail(verify.NotConsistent, origin, "%s: the head of size %d that was seen before is not among the checkpoints: history was rewritten, or it is of a transaction "+
+				"that was aborted, and then only the records themselves can show that they continue it", origin, h.Size)
+		}
 		if !isHeads && s.logs[origin] == nil {
 			return s.fail(verify.Truncated, origin, "%s: a head of %d records was seen before, and there are none", origin, h.Size)
 		}
@@ -318,6 +388,8 @@ func (s *sequence) done() *Report {
 		l := LogReport{Origin: origin, Size: st.next, Head: st.newest.Size, Since: st.since, Root: st.newest.Root}
 		if st.log != nil {
 			l.Size, l.Root = st.log.Size(), st.log.Root()
+		} else if st.chain != nil {
+			l.Size = st.newest.Size // known by its heads alone
 		}
 		s.report.Logs = append(s.report.Logs, l)
 		if st.newNote != nil {

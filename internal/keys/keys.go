@@ -56,13 +56,18 @@ type Private struct {
 	Signer ed25519.PrivateKey
 }
 
-// Generate makes a new key.
+// Generate makes a new key. Its id does not begin with a hyphen, so that it
+// can be typed on a command line.
 func Generate(use verify.Use, tenant string) (*Private, error) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate key: %w", err)
+	for {
+		public, private, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, fmt.Errorf("generate key: %w", err)
+		}
+		if k, err := newPrivate(private, public, use, tenant); err != nil || k.ID[0] != '-' {
+			return k, err
+		}
 	}
-	return newPrivate(private, public, use, tenant)
 }
 
 // FromSeed makes the key of a fixed seed: for tests and demonstrations.
