@@ -123,6 +123,9 @@ func (c *cursor) record(r *Record) error {
 	if s == nil && len(o.partitions[topics.Coverage]) > 0 {
 		if len(c.spans) == 0 || r.Offset >= c.spans[len(c.spans)-1].To {
 			o.report.Unread++
+			if o.opt.Drained {
+				o.problem(Missing, at(r), "ingest has not read it")
+			}
 			return nil
 		}
 		o.problem(Missing, at(r), "no coverage record accounts for this offset")

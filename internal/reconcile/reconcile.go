@@ -77,6 +77,9 @@ type Options struct {
 	// Keys are the pinned public keys. Without them no signature is checked and
 	// the report says so.
 	Keys *verify.Keys
+	// Drained: ingest has read everything, so a record that no coverage accounts
+	// for is missing and not just unread.
+	Drained bool
 	// DeadLetterReference: dead letters hold no values.
 	DeadLetterReference bool
 	// Progress, if set, is told what is being read.

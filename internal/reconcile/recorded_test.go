@@ -294,7 +294,7 @@ func (r *recorded) signBatch(t *testing.T, log *evidence.Log, topic string, valu
 
 func (r *recorded) reconcile(t *testing.T) reconcile.Report {
 	t.Helper()
-	report, err := reconcile.Run(context.Background(), r, reconcile.Options{Windows: r.windows, Lineage: true, Keys: r.pinned})
+	report, err := reconcile.Run(context.Background(), r, reconcile.Options{Windows: r.windows, Lineage: true, Keys: r.pinned, Drained: true})
 	if err != nil {
 		t.Fatal(err)
 	}

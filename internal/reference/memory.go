@@ -14,6 +14,7 @@ type history struct {
 	items    []*item
 	segments int // sealed ones, with or without a DAG
 	facts    []Fact
+	left     []Fact // about no single step: they stand last
 
 	dag    *dag // the last one
 	dagIDs []string
@@ -238,7 +239,7 @@ func (h *history) tellLeft(a *analysis) {
 	if starts > 0 {
 		left = append(left, Fact{Code: "subagent_unfinished", Detail: strconv.Itoa(starts)})
 	}
-	h.facts = append(h.facts, left...)
+	h.left = append(h.left, left...)
 	clear(h.openCalls)
 	clear(h.openSubagents)
 	clear(h.openTurns)

@@ -232,7 +232,7 @@ func (r *run) sessionSummary(a *analysis) (o object, endedAt int64) {
 	}
 	set(o, "agent_name", name)
 	set(o, "provenance_producer", producer(items))
-	o["anomaly_counts"], o["anomalies"] = factObjects(append(slices.Clone(a.past.facts), told(a.items, true)...))
+	o["anomaly_counts"], o["anomalies"] = factObjects(slices.Concat(a.past.facts, told(a.items, true), a.past.left))
 	return o, last
 }
 

@@ -229,6 +229,13 @@ func (r *run) turnOf(rec *record) (id string, step bool) {
 		it := &item{Step: rec.step, hook: acs.HookOf(rec.step.Method)}
 		return it.turn(), true
 	}
+	closed := false
+	for _, t := range r.turns {
+		closed = closed || !t.open
+	}
+	if !closed {
+		return "", false // whatever turn it is, a decision changes nothing of an open one
+	}
 	for _, it := range r.analysis().items {
 		if it.rec == rec && it.answers != nil {
 			return it.answers.turn(), false
