@@ -259,20 +259,31 @@ func declaredSummary(summary map[string]any) *acs.DeclaredSummary {
 	}
 	counts, _ := at(summary, "entry_count_by_origin").(map[string]any)
 	for name := range counts {
+		if len(counts) > maxOrigins && counts[name] == 0.0 {
+			continue
+		}
 		d.EntryCountByOrigin = append(d.EntryCountByOrigin, acs.OriginValue{Origin: acs.Clamp(name), Count: number(counts, name).Value})
 	}
 	steps, _ := at(summary, "earliest_step_id_by_origin").(map[string]any)
 	for name := range steps {
 		d.EarliestStepIDByOrigin = append(d.EarliestStepIDByOrigin, acs.OriginValue{Origin: acs.Clamp(name), StepID: text(steps, name)})
 	}
-	sortByOrigin(d.EntryCountByOrigin)
-	sortByOrigin(d.EarliestStepIDByOrigin)
+	d.EntryCountByOrigin = firstByOrigin(d.EntryCountByOrigin)
+	d.EarliestStepIDByOrigin = firstByOrigin(d.EarliestStepIDByOrigin)
 	return d
 }
 
-// sortByOrigin sorts by the names as they will stand, that is, after clamping.
-func sortByOrigin(list []acs.OriginValue) {
+// maxOrigins bounds the maps of a declared summary. There are seven origins, so
+// a map with more members than that differs from ours anyhow (but for zeros,
+// which equal none and go first); and a record of small numbers like 1e20
+// would otherwise become a step of several times its size.
+const maxOrigins = 1000
+
+// firstByOrigin sorts by the names as they will stand, that is, after
+// clamping, and keeps the first.
+func firstByOrigin(list []acs.OriginValue) []acs.OriginValue {
 	slices.SortFunc(list, func(a, b acs.OriginValue) int { return jcs.CompareNames(a.Origin, b.Origin) })
+	return list[:min(len(list), maxOrigins)]
 }
 
 // sortedNames returns the names of an object in JCS order.

@@ -3,8 +3,8 @@ package codec
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"slices"
+	"strconv"
 
 	"provstream/internal/acs"
 	"provstream/internal/acs/schema"
@@ -19,7 +19,9 @@ import (
 type fastPath struct {
 	walker
 	request  *node
-	decision *node
+	decision *node // a response with a decision
+	failure  *node // a response with an error
+	hello    *node // a response with a ServerHello
 	payloads map[string]*payloadTree
 	opaque   payloadTree // of methods outside the inventory
 	wrapped  payloadTree // of protocols/* and wrapped:*
@@ -41,8 +43,18 @@ func newFastPath(set *schema.Set, provenanceRequired bool) *fastPath {
 	f := &fastPath{payloads: make(map[string]*payloadTree)}
 	requests := treeCompiler{}
 	f.request, _ = requests.compile([]*jsonschema.Schema{set.Request}, requestNotes(), 0)
-	answers := treeCompiler{present: map[string]bool{"result": true}}
-	f.decision, _ = answers.compile([]*jsonschema.Schema{set.Response}, decisionNotes(), 0)
+	for _, answer := range []struct {
+		tree    **node
+		present map[string]bool
+		notes   *notes
+	}{
+		{&f.decision, map[string]bool{"result": true}, decisionNotes()},
+		{&f.failure, nil, failureNotes()},
+		{&f.hello, map[string]bool{"result": true, "negotiated_version": true}, helloNotes()},
+	} {
+		answers := treeCompiler{present: answer.present}
+		*answer.tree, _ = answers.compile([]*jsonschema.Schema{set.Response}, answer.notes, 0)
+	}
 	for _, method := range set.Methods() {
 		schemas := []*jsonschema.Schema{set.Payload(method)}
 		if sch := set.Strict(method); sch != nil && provenanceRequired {
@@ -91,17 +103,18 @@ func (w *walker) inside(s slot) []byte {
 	return text[1 : len(text)-1]
 }
 
-// ourVersion tells whether the version that was noted has the major 0. Another
-// spelling of it (00.1.0) is left to the plain way.
+// ourVersion tells whether the version that was noted, which matches the
+// pattern of the schema, has the major 0.
 func (w *walker) ourVersion() bool {
-	return bytes.HasPrefix(w.inside(slotVersion), []byte("0."))
+	version := bytes.TrimLeft(w.inside(slotVersion), "0")
+	return len(version) > 0 && version[0] == '.'
 }
 
 // tryFast reads an element on the fast way and reports whether it was
 // accepted. Where it was not, nothing was emitted or counted.
 func (r *Reader) tryFast(canonical []byte, index int) bool {
 	if r.decisions() {
-		return r.fastDecision(canonical, index)
+		return r.fastDecision(canonical, index) || r.fastFailure(canonical, index) || r.fastHello(canonical)
 	}
 	return r.fastRequest(canonical, index)
 }
@@ -166,13 +179,40 @@ func (r *Reader) fastDecision(canonical []byte, index int) bool {
 		r.result.Dropped++
 		return true
 	}
+	return r.fastAnswer(slotResult, index)
+}
+
+// fastFailure reads an error response.
+func (r *Reader) fastFailure(canonical []byte, index int) bool {
+	f := r.fast
+	if f.failure == nil || !bytes.HasPrefix(canonical, []byte(`{"error":`)) || !f.walk(f.failure, canonical) {
+		return false
+	}
+	return r.fastAnswer(slotError, index)
+}
+
+// fastHello drops a ServerHello result. Its own acs_version, if it has one, is
+// judged on the plain way.
+func (r *Reader) fastHello(canonical []byte) bool {
+	f := r.fast
+	if f.hello == nil || !f.walk(f.hello, canonical) || f.spans[slotHelloVersion].end > 0 {
+		return false
+	}
+	r.result.Dropped++
+	return true
+}
+
+// fastAnswer writes the decision that was walked. hashed is what its hashes
+// are of.
+func (r *Reader) fastAnswer(hashed slot, index int) bool {
 	tenant, session, kind := r.decisionRoute()
 	if kind != "" {
 		return false
 	}
+	f := r.fast
 	r.tenant = append(r.tenant[:0], tenant...)
 	w := stepWriter{walker: &f.walker, encoder: encoder{dst: append(r.value[:0], '{')}}
-	w.decision(r, session, sha256.Sum256(f.of(slotResult)), index)
+	w.decision(r, session, sha256.Sum256(f.of(hashed)), index)
 	r.value = w.dst
 	r.key = appendRunKey(r.key[:0], r.tenant, session)
 	r.emit(r.key, r.value)
@@ -290,17 +330,85 @@ func (w *stepWriter) provenance() {
 }
 
 // declaredSummary writes the ProvenanceSummary of a preCompact by way of a
-// tree: there are few of them.
+// step: there are few of them.
 func (w *stepWriter) declaredSummary() {
-	text := w.of(slotDeclaredSummary)
-	if len(text) == 0 {
-		return
-	}
-	var tree map[string]any
-	if json.Unmarshal(text, &tree) == nil {
+	if text := w.of(slotDeclaredSummary); len(text) > 0 {
 		w.name(`"declared_summary":`)
-		w.dst = appendDeclaredSummary(w.dst, declaredSummary(tree))
+		w.dst = appendDeclaredSummary(w.dst, summaryOf(text))
 	}
+}
+
+// summaryOf reads a valid ProvenanceSummary from its canonical text.
+func summaryOf(text []byte) *acs.DeclaredSummary {
+	d := new(acs.DeclaredSummary)
+	eachMember(text, func(name, value []byte) {
+		switch string(name) {
+		case `"earliest_step_id_by_origin"`:
+			d.HasEarliestStepIDByOrigin = true
+			d.EarliestStepIDByOrigin = originsOf(value, func(v *acs.OriginValue, text []byte) {
+				v.StepID = clampedText(text)
+			})
+		case `"entry_count"`:
+			d.HasEntryCount, d.EntryCount = true, numberOf(value)
+		case `"entry_count_by_origin"`:
+			d.HasEntryCountByOrigin = true
+			d.EntryCountByOrigin = originsOf(value, func(v *acs.OriginValue, text []byte) { v.Count = numberOf(text) })
+		case `"max_lineage_depth"`:
+			d.HasMaxLineageDepth, d.MaxLineageDepth = true, numberOf(value)
+		case `"origins_seen"`:
+			d.HasOriginsSeen = true
+			for i := 1; value[i] != ']'; {
+				if value[i] == ',' {
+					i++
+				}
+				end := skipString(value, i)
+				d.OriginsSeen = append(d.OriginsSeen, clampedText(value[i:end]))
+				i = end
+			}
+		}
+	})
+	return d
+}
+
+// originsOf reads an object that is keyed by origin. Of one with more than
+// maxOrigins members it leaves out the zeros, and keeps the first in the order
+// of the clamped names.
+func originsOf(text []byte, read func(*acs.OriginValue, []byte)) (list []acs.OriginValue) {
+	count := 0
+	eachMember(text, func(_, _ []byte) { count++ })
+	eachMember(text, func(name, value []byte) {
+		if count > maxOrigins && string(value) == "0" {
+			return
+		}
+		v := acs.OriginValue{Origin: clampedText(name)}
+		read(&v, value)
+		list = append(list, v)
+	})
+	return firstByOrigin(list)
+}
+
+// eachMember calls visit with the text of the name, quotes included, and of the
+// value of each member of a canonical object.
+func eachMember(text []byte, visit func(name, value []byte)) {
+	for i := 1; text[i] != '}'; {
+		if text[i] == ',' {
+			i++
+		}
+		colon := skipString(text, i)
+		end := skip(text, colon+1)
+		visit(text[i:colon], text[colon+1:end])
+		i = end
+	}
+}
+
+func clampedText(text []byte) string {
+	s, _ := jcs.AppendUnescaped(nil, text[1:len(text)-1])
+	return acs.Clamp(string(s))
+}
+
+func numberOf(text []byte) float64 {
+	f, _ := strconv.ParseFloat(string(text), 64)
+	return f
 }
 
 func (w *stepWriter) request(r *Reader, hook acs.Hook, event int64, index int) {
@@ -376,6 +484,8 @@ func (w *stepWriter) decision(r *Reader, session []byte, hash acs.Hash, index in
 	w.hash(`"content_hash":"`, &hash)
 	w.textAt(`"decision":`, slotDecision)
 	w.textAt(`"decision_chain_hash":`, slotDecisionChainHash)
+	w.numberAt(`"error_code":`, slotErrorCode)
+	w.flag(`"error_response":true`, w.spans[slotError].end > 0)
 	w.textAt(`"evaluator":`, slotEvaluator)
 	w.integer(`"event_time":`, r.recorded)
 	w.rawAt(`"id":`, slotID)

@@ -18,12 +18,23 @@ import (
 func plainReader(t testing.TB, cfg Config) *Reader {
 	t.Helper()
 	r := newReader(t, cfg)
-	r.fast.request, r.fast.decision = nil, nil
+	f := r.fast
+	f.request, f.decision, f.failure, f.hello = nil, nil, nil, nil
 	return r
 }
 
-// both reads a record on both ways and fails where they differ.
+// both reads a record on both ways, and once more without jsonschema/v5, and
+// fails where they differ.
 func both(t testing.TB, fast, plain *Reader, rec *Record) Result {
+	t.Helper()
+	plain.v5PerRecord = 0
+	result := compare(t, fast, plain, rec)
+	plain.v5PerRecord = v5PerRecord
+	compare(t, fast, plain, rec)
+	return result
+}
+
+func compare(t testing.TB, fast, plain *Reader, rec *Record) Result {
 	t.Helper()
 	collect := func(r *Reader) (Result, [][]byte) {
 		var out [][]byte
@@ -59,8 +70,8 @@ func TestFastPathKnowsEverySchema(t *testing.T) {
 	}
 	for _, strict := range []bool{false, true} {
 		f := newFastPath(set, strict)
-		if f.request == nil || f.decision == nil || !f.wrapped.known {
-			t.Errorf("an envelope has no tree: %v %v", f.request, f.decision)
+		if f.request == nil || f.decision == nil || f.failure == nil || f.hello == nil || !f.wrapped.known {
+			t.Errorf("an envelope has no tree: %v %v %v %v", f.request, f.decision, f.failure, f.hello)
 		}
 		for method, p := range f.payloads {
 			if !p.known {
@@ -93,7 +104,9 @@ func TestBothWaysOnEveryCase(t *testing.T) {
 			}
 		}
 		for _, e := range cases.Responses {
-			both(t, fast, plain, decisionRecord(e.Envelope))
+			if result := both(t, fast, plain, decisionRecord(e.Envelope)); result.DeadLetter == nil && result.Slow != 0 {
+				t.Errorf("%s takes the slow way", e.Name)
+			}
 			for _, v := range append(e.Allowed, e.Violations...) {
 				both(t, fast, plain, decisionRecord(v.apply(e.Envelope)))
 			}

@@ -10,9 +10,9 @@ import (
 
 // element judges one envelope: a record, or an element of a batch. raw is its
 // bytes, canonical its canonical form.
-func (r *Reader) element(raw, canonical []byte, index int) *DeadLetter {
+func (r *Reader) element(raw, canonical []byte, index int) DeadLetter {
 	if r.tryFast(canonical, index) {
-		return nil
+		return DeadLetter{}
 	}
 	r.result.Slow++
 	return r.plain(raw, canonical, index)
@@ -27,31 +27,44 @@ func (r *Reader) rawHash(raw []byte, index int) [32]byte {
 	return sha256.Sum256(raw)
 }
 
-// plain is the way that the fast one is measured by: a tree of values,
-// jsonschema/v5, and a step made from the tree.
-func (r *Reader) plain(raw, canonical []byte, index int) *DeadLetter {
-	var tree any
-	// Numbers become float64, which is how they are judged (and v5 must never
-	// see a json.Number: 1e-30000000 makes it panic).
-	if err := json.Unmarshal(canonical, &tree); err != nil {
-		return r.reject(raw, index, &DeadLetter{Kind: KindNotStrict, Message: "no strict JSON"})
-	}
-	var dead *DeadLetter
+// plain is the way that the fast one is measured by: each check in its order,
+// schemas by jsonschema/v5, and a step made from a tree of values.
+func (r *Reader) plain(raw, canonical []byte, index int) DeadLetter {
+	var dead DeadLetter
 	if r.decisions() {
-		dead = r.plainDecision(tree, canonical, index)
+		dead = r.plainDecision(canonical, index)
 	} else {
-		dead = r.plainRequest(tree, canonical, index)
+		dead = r.plainRequest(canonical, index)
 	}
-	if dead != nil {
+	if dead.Kind != "" {
 		return r.reject(raw, index, dead)
 	}
-	return nil
+	return dead
+}
+
+// tree returns a canonical text as a tree of values. Numbers become float64,
+// which is how they are judged (v5 must never see a json.Number: 1e-30000000
+// makes it panic).
+func tree(canonical []byte) any {
+	var v any
+	_ = json.Unmarshal(canonical, &v) // canonical text is JSON
+	return v
+}
+
+// textAt returns the string below the canonical object along names, "" where
+// there is none.
+func textAt(canonical []byte, names ...string) string {
+	i := 0
+	for _, name := range names {
+		i = looseMember(canonical, i, name)
+	}
+	s, _ := looseText(canonical, i)
+	return s
 }
 
 // foreignVersion tells whether v is a version, and of another major than 0.
-func foreignVersion(v any) bool {
-	s, _ := v.(string)
-	major, rest, _ := strings.Cut(s, ".")
+func foreignVersion(v string) bool {
+	major, rest, _ := strings.Cut(v, ".")
 	minor, patch, _ := strings.Cut(rest, ".")
 	return isDigits(major) && isDigits(minor) && isDigits(patch) && strings.Trim(major, "0") != ""
 }
@@ -67,48 +80,48 @@ func isDigits(s string) bool {
 
 const versionMessage = "acs_version has another major version than 0"
 
-func (r *Reader) plainRequest(tree any, canonical []byte, index int) *DeadLetter {
-	if foreignVersion(at(tree, "params", "acs_version")) {
-		return &DeadLetter{Kind: KindVersion, Pointer: "/params/acs_version", Message: versionMessage}
+func (r *Reader) plainRequest(canonical []byte, index int) DeadLetter {
+	if foreignVersion(textAt(canonical, "params", "acs_version")) {
+		return DeadLetter{Kind: KindVersion, Pointer: "/params/acs_version", Message: versionMessage}
 	}
-	if dead := validate(r.schemas.Request, tree, KindEnvelope, ""); dead != nil {
+	if dead := r.validate(r.schemas.Request, canonical, KindEnvelope, ""); dead.Kind != "" {
 		return dead
 	}
-	method := text(tree, "method")
-	params, payload := at(tree, "params"), at(tree, "params", "payload")
+	method := textAt(canonical, "method")
+	payload := part(canonical, "params", "payload")
 	if sch := r.schemas.Payload(method); sch != nil {
-		if dead := validate(sch, payload, KindPayload, payloadPointer); dead != nil {
+		if dead := r.validate(sch, payload, KindPayload, payloadPointer); dead.Kind != "" {
 			return dead
 		}
 	}
 	if method == acs.MethodSystemPing {
 		r.result.Dropped++
-		return nil
+		return DeadLetter{}
 	}
 	if r.cfg.UnknownHooksReject && acs.HookOf(method) == acs.HookUnknown && strings.HasPrefix(method, "steps/") {
 		return unknownMethod()
 	}
-	tenant, ok := r.tenantOf(text(params, "tenant_id"))
+	tenant, ok := r.tenantOf(acs.Clamp(textAt(canonical, "params", "tenant_id")))
 	if !ok {
 		dead := routeFault(KindTenantMismatch)
 		dead.Pointer = "/params/tenant_id"
 		return dead
 	}
 	if sch := r.schemas.Strict(method); sch != nil && r.cfg.ProvenanceRequired {
-		if dead := validate(sch, payload, KindProvenance, payloadPointer); dead != nil {
+		if dead := r.validate(sch, payload, KindProvenance, payloadPointer); dead.Kind != "" {
 			return dead
 		}
 	}
 	s := &r.step
 	s.Reset()
 	s.Tenant = tenant
-	requestStep(s, tree, canonical)
+	requestStep(s, tree(canonical), canonical)
 	r.finish(s, index)
-	return nil
+	return DeadLetter{}
 }
 
-func unknownMethod() *DeadLetter {
-	return &DeadLetter{Kind: KindUnknownMethod, Pointer: "/method", Message: "the method is outside the inventory of ACS"}
+func unknownMethod() DeadLetter {
+	return DeadLetter{Kind: KindUnknownMethod, Pointer: "/method", Message: "the method is outside the inventory of ACS"}
 }
 
 const payloadPointer = "/params/payload"
@@ -131,17 +144,17 @@ func (r *Reader) skewed(event int64) bool {
 	return max(apart, -apart) > r.cfg.MaxClockSkew.Milliseconds()
 }
 
-func (r *Reader) plainDecision(tree any, canonical []byte, index int) *DeadLetter {
-	if foreignVersion(at(tree, "result", "acs_version")) {
-		return &DeadLetter{Kind: KindVersion, Pointer: "/result/acs_version", Message: versionMessage}
+func (r *Reader) plainDecision(canonical []byte, index int) DeadLetter {
+	if foreignVersion(textAt(canonical, "result", "acs_version")) {
+		return DeadLetter{Kind: KindVersion, Pointer: "/result/acs_version", Message: versionMessage}
 	}
-	if dead := validate(r.schemas.Response, tree, KindEnvelope, ""); dead != nil {
+	if dead := r.validate(r.schemas.Response, canonical, KindEnvelope, ""); dead.Kind != "" {
 		return dead
 	}
-	if at(tree, "result", "negotiated_version") != nil ||
-		text(tree, "result", "decision") == "allow" && text(tree, "result", "payload", "status") != "" {
+	if part(canonical, "result", "negotiated_version") != nil ||
+		textAt(canonical, "result", "decision") == "allow" && textAt(canonical, "result", "payload", "status") != "" {
 		r.result.Dropped++
-		return nil
+		return DeadLetter{}
 	}
 	tenant, session, kind := r.decisionRoute()
 	if kind != "" {
@@ -150,7 +163,7 @@ func (r *Reader) plainDecision(tree any, canonical []byte, index int) *DeadLette
 	s := &r.step
 	s.Reset()
 	s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, string(session)
-	decisionStep(s, tree, canonical)
+	decisionStep(s, tree(canonical), canonical)
 	r.finish(s, index)
-	return nil
+	return DeadLetter{}
 }

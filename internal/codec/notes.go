@@ -79,6 +79,7 @@ const (
 	slotReasonCodes
 
 	slotLineageDepthAfter // the first numberSlot
+	slotErrorCode
 	slotStepCount
 	slotToolCallCount
 
@@ -86,6 +87,8 @@ const (
 	slotAnswerMethod
 	slotAnswerResult
 	slotDeclaredSummary
+	slotError
+	slotHelloVersion
 	slotID
 	slotInnerID
 	slotParams
@@ -297,5 +300,19 @@ func decisionNotes() *notes {
 		"result/payload/status": slotStatus,
 	})
 	n.provenance("result/ask_details/intent_extension/provenance", 0)
+	return n
+}
+
+// failureNotes are what is kept of an error response.
+func failureNotes() *notes {
+	n := new(notes)
+	n.slots(map[string]slot{"id": slotID, "error": slotError, "error/code": slotErrorCode})
+	return n
+}
+
+// helloNotes are what is looked at in a response with a ServerHello.
+func helloNotes() *notes {
+	n := new(notes)
+	n.slots(map[string]slot{"result": slotResult, "result/acs_version": slotHelloVersion})
 	return n
 }

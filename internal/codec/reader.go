@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,17 +111,20 @@ type Reader struct {
 
 	fast *fastPath
 
-	jcs       jcs.Canonicalizer
-	canonical []byte
-	elements  []span
-	failing   []int
-	step      acs.Step
-	key       []byte
-	value     []byte
-	tenant    []byte
+	explainer   explainer
+	v5PerRecord int
+	jcs         jcs.Canonicalizer
+	canonical   []byte
+	elements    []span
+	failing     []int32
+	step        acs.Step
+	key         []byte
+	value       []byte
+	tenant      []byte
 
 	// Of the record that is being read.
 	rec      *Record
+	asked    int // how often jsonschema/v5 was asked
 	recorded int64
 	emit     func(runKey, value []byte)
 	result   Result
@@ -141,8 +145,8 @@ func NewReader(cfg Config) (*Reader, error) {
 		cfg.DecisionsTopic = DefaultDecisions
 	}
 	var faults []error
-	if cfg.MaxValueBytes < 0 {
-		faults = append(faults, errors.New("the largest value must have at least one byte"))
+	if cfg.MaxValueBytes < 0 || cfg.MaxValueBytes > 1<<30 {
+		faults = append(faults, errors.New("the largest value must have between one byte and one GiB"))
 	}
 	if cfg.MaxClockSkew < 0 {
 		faults = append(faults, errors.New("the largest clock skew must not be negative"))
@@ -164,7 +168,7 @@ func NewReader(cfg Config) (*Reader, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("reader: %w", err)
 	}
-	return &Reader{cfg: cfg, schemas: set, fast: newFastPath(set, cfg.ProvenanceRequired)}, nil
+	return &Reader{cfg: cfg, schemas: set, fast: newFastPath(set, cfg.ProvenanceRequired), v5PerRecord: v5PerRecord}, nil
 }
 
 // Read reads one record. now is ingest's clock in milliseconds. emit is called
@@ -173,22 +177,30 @@ func NewReader(cfg Config) (*Reader, error) {
 func (r *Reader) Read(rec *Record, now int64, emit func(runKey, value []byte)) Result {
 	r.rec, r.emit, r.result = rec, emit, Result{RawHash: sha256.Sum256(rec.Value)}
 	r.recorded = max(0, min(rec.Timestamp, now))
-	if dead := r.record(rec.Value); dead != nil {
-		r.result.DeadLetter = dead
+	r.asked = 0
+	if dead := r.record(rec.Value); dead.Kind != "" {
+		r.result.DeadLetter = &dead
 	}
 	result := r.result
 	r.rec, r.emit, r.result = nil, nil, Result{}
+	if cap(r.elements) > keepElements {
+		r.elements, r.failing = nil, nil
+	}
 	return result
 }
 
-func (r *Reader) record(value []byte) *DeadLetter {
+// keepElements is the longest list of elements whose storage is kept for the
+// next record.
+const keepElements = 1 << 12
+
+func (r *Reader) record(value []byte) DeadLetter {
 	if len(value) > r.cfg.MaxValueBytes {
-		return &DeadLetter{Kind: KindOversize, Message: fmt.Sprintf(
+		return DeadLetter{Kind: KindOversize, Message: fmt.Sprintf(
 			"the value has %d bytes, more than the %d that are allowed", len(value), r.cfg.MaxValueBytes)}
 	}
 	first := space(value, 0)
 	if first == len(value) {
-		return &DeadLetter{Kind: KindNotJSON, Message: "the value is null or empty"}
+		return DeadLetter{Kind: KindNotJSON, Message: "the value is null or empty"}
 	}
 	if value[first] == '[' {
 		return r.batch(value)
@@ -205,26 +217,26 @@ func (r *Reader) record(value []byte) *DeadLetter {
 }
 
 // maxIndexBytes bounds the list of failing elements, so that a dead letter
-// always fits its topic. Three failing elements in four bytes of record would
-// otherwise give a header several times as long as the record.
+// always fits its topic: a failing element may be two bytes of the record, and
+// its index seven of the header.
 const maxIndexBytes = 256 << 10
 
 // batch reads an array: each element is judged on its own, and the first that
 // fails speaks for the record.
-func (r *Reader) batch(value []byte) *DeadLetter {
+func (r *Reader) batch(value []byte) DeadLetter {
 	elements, err := checkJSON(value, r.elements[:0])
 	r.elements = elements
 	if err != nil {
 		return notJSON(err)
 	}
 	if len(elements) == 0 {
-		return &DeadLetter{Kind: KindEnvelope, Message: "the batch is empty"}
+		return DeadLetter{Kind: KindEnvelope, Message: "the batch is empty"}
 	}
-	var dead *DeadLetter
+	var dead DeadLetter
 	r.failing = r.failing[:0]
 	for i, at := range elements {
 		raw := at.of(value)
-		var fault *DeadLetter
+		var fault DeadLetter
 		canonical, err := r.jcs.Append(r.canonical[:0], raw)
 		r.canonical = canonical
 		if err != nil {
@@ -232,15 +244,18 @@ func (r *Reader) batch(value []byte) *DeadLetter {
 		} else {
 			fault = r.element(raw, canonical, i)
 		}
-		if fault == nil {
+		if fault.Kind == "" {
 			continue
 		}
-		r.failing = append(r.failing, i)
-		if dead == nil {
+		if len(r.failing) == cap(r.failing) {
+			r.failing = slices.Grow(r.failing, len(r.failing)+8)
+		}
+		r.failing = append(r.failing, int32(i))
+		if dead.Kind == "" {
 			dead = fault
 		}
 	}
-	if dead != nil {
+	if dead.Kind != "" {
 		dead.Index = joinIndices(r.failing)
 	}
 	return dead
@@ -248,7 +263,7 @@ func (r *Reader) batch(value []byte) *DeadLetter {
 
 // joinIndices writes indices comma-joined; a list that would grow beyond
 // maxIndexBytes ends in an ellipsis.
-func joinIndices(indices []int) string {
+func joinIndices(indices []int32) string {
 	var b strings.Builder
 	for k, i := range indices {
 		if b.Len() > maxIndexBytes-32 {
@@ -258,24 +273,24 @@ func joinIndices(indices []int) string {
 		if k > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Itoa(i))
+		b.WriteString(strconv.Itoa(int(i)))
 	}
 	return b.String()
 }
 
-func notJSON(err error) *DeadLetter {
-	return &DeadLetter{Kind: KindNotJSON, Message: err.Error()}
+func notJSON(err error) DeadLetter {
+	return DeadLetter{Kind: KindNotJSON, Message: err.Error()}
 }
 
 // notStrict tells which of the reasons of package jcs it is, without the
 // offset.
-func notStrict(err error) *DeadLetter {
+func notStrict(err error) DeadLetter {
 	for _, reason := range []error{jcs.ErrUTF8, jcs.ErrSurrogate, jcs.ErrDuplicate, jcs.ErrNumber} {
 		if errors.Is(err, reason) {
-			return &DeadLetter{Kind: KindNotStrict, Message: reason.Error()}
+			return DeadLetter{Kind: KindNotStrict, Message: reason.Error()}
 		}
 	}
-	return &DeadLetter{Kind: KindNotStrict, Message: "no strict JSON"}
+	return DeadLetter{Kind: KindNotStrict, Message: "no strict JSON"}
 }
 
 // decisions tells whether the record comes from the decisions topic.

@@ -79,8 +79,8 @@ func isUUID[T string | []byte](s T) bool {
 	return true
 }
 
-func routeFault(kind string) *DeadLetter {
-	dead := &DeadLetter{Kind: kind}
+func routeFault(kind string) DeadLetter {
+	dead := DeadLetter{Kind: kind}
 	if kind == KindTenantMismatch {
 		dead.Message = "the topic belongs to another tenant"
 	} else {
@@ -93,7 +93,7 @@ func routeFault(kind string) *DeadLetter {
 // where it still tells whose it is: its session and its request can be read as
 // UUIDs, and its tenant is absent or a string that the topic may carry. raw is
 // JSON, perhaps not strict; read means the first occurrence of each member.
-func (r *Reader) reject(raw []byte, index int, dead *DeadLetter) *DeadLetter {
+func (r *Reader) reject(raw []byte, index int, dead DeadLetter) DeadLetter {
 	switch dead.Kind {
 	case KindNotStrict, KindVersion, KindEnvelope, KindPayload, KindProvenance, KindUnknownMethod:
 	default:
@@ -104,12 +104,12 @@ func (r *Reader) reject(raw []byte, index int, dead *DeadLetter) *DeadLetter {
 	root := space(raw, 0)
 	var id int
 	if r.decisions() {
+		id = looseMember(raw, looseMember(raw, root, "result"), "request_id")
 		tenant, session, kind := r.decisionRoute()
-		if kind != "" {
+		if kind != "" || id < 0 {
 			return dead
 		}
 		s.Type, s.Tenant, s.Session = acs.TypeDecision, tenant, string(session)
-		id = looseMember(raw, looseMember(raw, root, "result"), "request_id")
 	} else {
 		params := looseMember(raw, root, "params")
 		metadata := looseMember(raw, params, "metadata")

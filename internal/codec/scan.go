@@ -2,12 +2,16 @@ package codec
 
 import (
 	"bytes"
+	"slices"
 
 	"provstream/internal/jcs"
 )
 
-// span is a part of a text.
-type span struct{ start, end int }
+// span is a part of a text. Of some texts there are many, so a span is small;
+// no value is as long as 2 GiB.
+type span struct{ start, end int32 }
+
+func between(start, end int) span { return span{int32(start), int32(end)} }
 
 func (s span) of(text []byte) []byte { return text[s.start:s.end] }
 
@@ -67,7 +71,7 @@ func checkJSON(src []byte, elements []span) ([]span, error) {
 			}
 			object := inObject()
 			if depth == 1 && !object {
-				elements = append(elements, span{start, i})
+				elements = appendSpan(elements, between(start, i))
 			}
 			if i = space(src, i); i >= len(src) {
 				return elements, jcs.ErrSyntax
@@ -92,6 +96,16 @@ func checkJSON(src []byte, elements []span) ([]span, error) {
 			depth--
 		}
 	}
+}
+
+// appendSpan is append for lists as long as a hostile record makes them: it
+// doubles, where append would grow a long list by a quarter and copy it so much
+// more often.
+func appendSpan(list []span, s span) []span {
+	if len(list) == cap(list) {
+		list = slices.Grow(list, len(list)+8)
+	}
+	return append(list, s)
 }
 
 // memberName passes a name and its colon; -1 where there is none.

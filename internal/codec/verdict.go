@@ -10,30 +10,54 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// validate asks jsonschema/v5. Of the assertions that fail it tells the one
-// with the smallest instance pointer, then the smallest keyword. prefix is the
-// pointer of v in its envelope.
-func validate(sch *jsonschema.Schema, v any, kind, prefix string) *DeadLetter {
+// jsonschema/v5 decides about a text of up to v5MaxBytes with up to v5MaxFaults
+// failing assertions, v5PerRecord times a record (of a batch only the first
+// failing element is told). Beyond that it would take memory and time far out
+// of proportion to the record, and the explainer decides.
+const (
+	v5MaxBytes  = 64 << 10
+	v5MaxFaults = 100
+	v5PerRecord = 8
+)
+
+// validate applies a schema to a canonical text. Of the assertions that fail
+// it tells the one with the smallest instance pointer, then the smallest
+// keyword. prefix is the pointer of the text in its envelope.
+func (r *Reader) validate(sch *jsonschema.Schema, text []byte, kind, prefix string) DeadLetter {
+	x := &r.explainer
+	x.explain(sch, text)
+	if x.unhandled || len(text) <= v5MaxBytes && x.faults <= v5MaxFaults && r.asked < r.v5PerRecord {
+		r.asked++
+		return validateV5(sch, tree(text), kind, prefix)
+	}
+	if !x.least.found {
+		return DeadLetter{}
+	}
+	return schemaFault(kind, prefix+x.least.pointer, x.least.keyword, x.least.schema)
+}
+
+// validateV5 asks jsonschema/v5.
+func validateV5(sch *jsonschema.Schema, v any, kind, prefix string) DeadLetter {
 	err := sch.Validate(v)
 	if err == nil {
-		return nil
+		return DeadLetter{}
 	}
 	var fault *jsonschema.ValidationError
 	if !errors.As(err, &fault) {
 		// v5 has no other errors for the values and schemas it is given here.
-		return &DeadLetter{Kind: kind, Pointer: prefix, Message: "the schema could not be applied"}
+		return DeadLetter{Kind: kind, Pointer: prefix, Message: "the schema could not be applied"}
 	}
 	leaf := leaf{}
 	leaf.collect(fault)
 	return schemaFault(kind, prefix+leaf.pointer, leaf.keyword, leaf.schema)
 }
 
-func schemaFault(kind, pointer, keyword, id string) *DeadLetter {
+func schemaFault(kind, pointer, keyword, id string) DeadLetter {
 	message, ok := keywordMessages[keyword]
 	if !ok {
 		message = "the value at the pointer breaks the keyword of the schema"
 	}
-	return &DeadLetter{Kind: kind, Pointer: pointer, Keyword: keyword, Schema: id, Message: message}
+	return DeadLetter{Kind: kind, Pointer: pointer, Keyword: keyword, Schema: id, Message: message}
 }
 
 // keywordMessages say what is wrong without repeating anything of the record.

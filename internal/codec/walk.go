@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"math/bits"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -77,7 +76,7 @@ func (w *walker) value(n *node, i int) int {
 		return i
 	}
 	if n.note.slot != slotNone {
-		w.spans[n.note.slot] = span{start, i}
+		w.spans[n.note.slot] = between(start, i)
 	}
 	switch n.note.role {
 	case rolePayload:
@@ -201,28 +200,13 @@ func (w *walker) array(n *node, i int) int {
 			return -1
 		}
 		if n.unique {
-			w.items = append(w.items, span{start, i})
+			w.items = appendSpan(w.items, between(start, i))
 		}
 	}
-	if count < n.minItems || n.maxItems >= 0 && count > n.maxItems || n.unique && !w.distinct() {
+	if count < n.minItems || n.maxItems >= 0 && count > n.maxItems || n.unique && !distinct(w.text, w.items) {
 		return -1
 	}
 	return i + 1
-}
-
-// distinct tells whether no two items are equal; equal values have the same
-// canonical text.
-func (w *walker) distinct() bool {
-	if len(w.items) < 2 {
-		return true
-	}
-	slices.SortFunc(w.items, func(a, b span) int { return bytes.Compare(a.of(w.text), b.of(w.text)) })
-	for i := 1; i < len(w.items); i++ {
-		if bytes.Equal(w.items[i-1].of(w.text), w.items[i].of(w.text)) {
-			return false
-		}
-	}
-	return true
 }
 
 func (w *walker) object(n *node, i int) int {
@@ -276,7 +260,7 @@ func (w *walker) object(n *node, i int) int {
 			return -1
 		}
 		if keep > 0 {
-			kept[keep-1] = span{start, i}
+			kept[keep-1] = between(start, i)
 		}
 	}
 	if n.required&^present != 0 || count < n.minProps || n.oneOf != nil && !exactlyOne(n.oneOf, present) {
