@@ -56,6 +56,9 @@ func NewVerifier(keys *Keys) *Verifier {
 	return &Verifier{keys: keys, opened: make(map[string]Checkpoint)}
 }
 
+// HasLogKey tells whether proofs can be checked: whether a log key is pinned.
+func (v *Verifier) HasLogKey() bool { return len(v.keys.logs) > 0 }
+
 // DAG checks one signed DAG, the value of a record of prov.dags. Without a
 // proof nobody knows when a DAG was signed: one that a compromised key has
 // signed is refused, use [Verifier.Record].

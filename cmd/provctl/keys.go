@@ -10,6 +10,7 @@ import (
 
 	"provstream/internal/kafka"
 	"provstream/internal/keys"
+	"provstream/internal/kindgi"
 	"provstream/verify"
 )
 
@@ -30,7 +31,7 @@ type keyDir struct {
 type keysNewCmd struct {
 	kafka.Flags `embed:""`
 	keyDir      `embed:""`
-	Use         string `help:"dag, log, or all: both keys that a deployment needs." enum:"dag,log,all" default:"all"`
+	Use         string `help:"dag, log, all (both keys that a deployment needs), or export (signs the envelopes of provctl export)." enum:"dag,log,all,export" default:"all"`
 	Tenant      string `help:"Make a DAG key for this tenant alone."`
 	Rotate      bool   `help:"Replace the key that is there. A signer that watches the directory goes over to the new one within seconds."`
 	Publish     bool   `help:"With --rotate: publish the new key on prov.keys before it is put in place, valid from the present size of each log on."`
@@ -46,6 +47,9 @@ func (c *keysNewCmd) Help() string {
 }
 
 func (c *keysNewCmd) Run(g *globals) error {
+	if c.Use == "export" {
+		return c.export(g)
+	}
 	uses := map[string][]verify.Use{"dag": {verify.UseDAG}, "log": {verify.UseLog}, "all": {verify.UseDAG, verify.UseLog}}[c.Use]
 	if c.Tenant != "" {
 		if c.Use == "log" {
@@ -71,6 +75,22 @@ func (c *keysNewCmd) Run(g *globals) error {
 		return fmt.Errorf("keys new: %s has both keys already: replace one with --use and --rotate", c.Dir)
 	}
 	return g.printKeys(made, "made")
+}
+
+func (c *keysNewCmd) export(g *globals) error {
+	if c.Rotate || c.Tenant != "" {
+		return errors.New("keys new: an export key has no tenant and is not rotated")
+	}
+	k, err := keys.CreateExport(c.Dir)
+	if err != nil {
+		return fmt.Errorf("keys new: %w", err)
+	}
+	id := kindgi.ExportKeyID(k.Public)
+	if g.json {
+		return g.printJSON(map[string]any{"export_key_id": id})
+	}
+	g.printf("%s  export key  made\n", id)
+	return nil
 }
 
 func (c *keysNewCmd) make(g *globals, use verify.Use) (verify.Key, error) {

@@ -240,9 +240,7 @@ func newWorker(cfg *Config) *worker {
 	if cfg.Keys == nil {
 		return w // coverage, with nothing but the records
 	}
-	for _, k := range cfg.Keys.All() {
-		w.hasLK = w.hasLK || k.Use == verify.UseLog
-	}
+	w.hasLK = w.v.HasLogKey()
 	return w
 }
 

@@ -154,3 +154,8 @@ func (i *Item) record() *Record {
 	r.Value = value
 	return r
 }
+
+// Each hands over every record of a source, parsed, in order.
+func Each(ctx context.Context, source Source, f func(*Record) error) error {
+	return source(ctx, func(i Item) error { return f(i.record()) })
+}

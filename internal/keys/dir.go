@@ -217,3 +217,30 @@ func SetStatus(dir, kid string, status verify.Status, to map[string]int64) (veri
 	k.To = ends
 	return k, replace(e.File, append(k.JWK(), '\n'), 0o644)
 }
+
+// ExportFile is the name of the export key, which signs Kindgi envelopes and
+// nothing else. It is made once and kept out of prov.keys; its public half
+// stands beside it in PEM.
+const (
+	ExportFile       = "export.pem"
+	exportPublicFile = "export.pub.pem"
+)
+
+// CreateExport puts an export key into the directory.
+func CreateExport(dir string) (*Private, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("key directory: %w", err)
+	}
+	k, err := Generate(verify.UseDAG, "")
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, ExportFile)
+	switch err := WritePrivate(path, k); {
+	case errors.Is(err, fs.ErrExist):
+		return nil, fmt.Errorf("%s: %w: move it away to replace it", path, ErrExists)
+	case err != nil:
+		return nil, fmt.Errorf("write private key: %w", err)
+	}
+	return k, replace(filepath.Join(dir, exportPublicFile), verify.PublicPEM(k.Public), 0o644)
+}

@@ -76,6 +76,7 @@ type Reader struct {
 	Edges                        []Edge
 	CreatedAt, ID, RunID         Span
 	TenantID                     Span
+	FlowRef                      Span // the object; empty when absent
 	Signed                       bool
 	Algorithm, KeyID             Span
 	SignedAt, Signature          Span
@@ -168,9 +169,12 @@ func (r *Reader) document() int {
 		return -1
 	}
 	if has(b, i, `,"flowRef":`) {
-		if i = r.flowRef(i + len(`,"flowRef":`)); i < 0 {
+		i += len(`,"flowRef":`)
+		start := i
+		if i = r.flowRef(i); i < 0 {
 			return -1
 		}
+		r.FlowRef = Span{int32(start), int32(i)}
 	}
 	if i, r.ID = r.text(r.literal(i, `,"id":"`)); i < 0 {
 		return -1
