@@ -99,7 +99,7 @@ func (g *Graph) placeNodes() {
 	}
 	own := false
 	for pos, r := range o.Refs {
-		if r.IsStep() && o.Standing[r.Step()] == segment.Handshake {
+		if r.IsStep() && o.Seg.Steps[r.Step()].IsHandshake() {
 			g.nodeOf[pos] = noNode
 			continue
 		}

@@ -46,10 +46,10 @@ func (g *Graph) link() {
 		}
 		i := r.Step()
 		s := &o.Seg.Steps[i]
-		switch o.Standing[i] {
-		case segment.Handshake:
+		if s.IsHandshake() {
 			continue
-		case segment.Loser, segment.Rejected:
+		}
+		if o.Standing[i] != segment.Counted {
 			g.rule3Turn(i, s)
 			continue
 		}
@@ -339,7 +339,7 @@ func (g *Graph) rule6Decision(d int32) {
 		g.add(from, to, InfluencedBy)
 	}
 	if step == segment.Earlier || step == segment.EarlierRejected {
-		if m := o.Mem.Step(o.Seg.Syms.Bytes(o.RequestID[d])); m != nil && (m.InDAG || !m.Accepted) {
+		if m := o.Mem.Step(o.Seg.Syms.Bytes(o.RequestID[d])); m != nil && m.InDAG {
 			g.add(from, g.segmentNode, CausedBy)
 		}
 	}

@@ -281,7 +281,7 @@ func (a *analysis) findAbsences() {
 		if !it.counted {
 			continue
 		}
-		if t := a.turns[it.turn()]; it.hook == acs.HookTurnStart && t != nil && t.end == nil {
+		if t := a.turns[it.turn()]; it.hook == acs.HookTurnStart && t != nil && t.start == it && t.end == nil {
 			it.fact("missing_turn_end", t.id)
 		}
 		if a.callOpen(it) {

@@ -70,6 +70,9 @@ func (h *history) seal(a *analysis, d *dag, checked bool, limit int) {
 			fits = false
 		}
 		h.note(it)
+		if t := a.turns[it.turn()]; !checked && it.counted && it.hook == acs.HookTurnStart && t.end == nil {
+			h.openTurns[t.id] = true
+		}
 	}
 	h.limited = h.limited || !fits
 	if h.segments == 0 && !checked && len(a.items) > 0 {
@@ -192,9 +195,6 @@ func (h *history) rememberReferences(a *analysis, it *item, checked bool) {
 	}
 	if !checked && a.callOpen(it) {
 		h.openCalls[it.StepID] = true
-	}
-	if t := a.turns[it.turn()]; !checked && it.hook == acs.HookTurnStart && t.start == it && t.end == nil {
-		h.openTurns[t.id] = true
 	}
 }
 

@@ -87,9 +87,9 @@ type Memory struct {
 	subagents map[Hash16]struct{} // started sessions
 	mcp       map[Hash16][]Hash16 // unanswered (method, inner id): the step_ids
 	// What size seals left open and no seal has told: calls by step_id,
-	// subagents by session.
+	// subagents by session with the number of their starts.
 	untoldCalls     map[Hash16]struct{}
-	untoldSubagents map[Hash16]struct{}
+	untoldSubagents map[Hash16]int
 }
 
 // maxAgents and maxHeads bound what is kept of agents and chain heads.

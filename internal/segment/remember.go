@@ -59,8 +59,6 @@ type remembering struct {
 	stamps []int32
 	stamp  int32
 	newIDs []Sym
-	// distinct is the number of different ids that findNewIDs saw.
-	distinct int
 }
 
 // room reports whether n more hashes fit, and takes them.
@@ -85,7 +83,7 @@ func (w *remembering) step(i int32) bool {
 	}
 	if standing == Counted {
 		w.findNewIDs(g.Provs(s))
-		n += len(w.newIDs) + w.distinct + w.openHashes(i)
+		n += len(w.newIDs) + int(s.prov.n) + w.openHashes(i)
 	}
 	if !w.room(n) {
 		return false
@@ -99,6 +97,7 @@ func (w *remembering) step(i int32) bool {
 	switch standing {
 	case Rejected:
 		info.Rejected = true
+		info.InDAG = info.InDAG || !info.Accepted && w.InDAG
 	case Loser:
 		info.Accepted = true
 	default:
@@ -121,7 +120,7 @@ func (w *remembering) newStep(h Hash16) uint32 {
 // describe fills in what is remembered of an accepted step that won its id.
 func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
 	info.Accepted, info.Counted = true, standing == Counted
-	info.InDAG = w.InDAG && info.Counted
+	info.InDAG = w.InDAG
 	info.Hook, info.Seq, info.Turn = s.Hook, w.seq, w.TurnOf(s)
 	if standing != Counted || s.prov.n == 0 {
 		return
@@ -143,7 +142,11 @@ func (w *remembering) decision(i int32) bool {
 	idHash := hash16(kindStepID, g.Syms.Bytes(o.RequestID[i]))
 	at, known := w.table.get(idHash)
 	w.findNewIDs(g.DecisionProvs(d))
-	if !w.room(1 + len(w.newIDs)) {
+	n := 1 + len(w.newIDs)
+	if !known {
+		n++
+	}
+	if !w.room(n) {
 		return false
 	}
 	if d.requestID != None {
@@ -168,14 +171,13 @@ func (g *Segment) errorIDText(d *Decision) string {
 
 // findNewIDs sets newIDs to the ids of objects that are not remembered yet.
 func (w *remembering) findNewIDs(provs []Prov) {
-	w.newIDs, w.distinct = w.newIDs[:0], 0
+	w.newIDs = w.newIDs[:0]
 	for i := range provs {
 		id := provs[i].ID
 		if w.stamps[id] == w.stamp {
 			continue
 		}
 		w.stamps[id] = w.stamp
-		w.distinct++
 		if _, ok := w.table.get(IDHash(w.g.Syms.Bytes(id))); !ok {
 			w.newIDs = append(w.newIDs, id)
 		}
@@ -192,22 +194,19 @@ func (w *remembering) putNewIDs() {
 // openHashes counts the further hashes of a counted step: a registered skill,
 // a started subagent, a call or request that is still without its result.
 func (w *remembering) openHashes(i int32) (n int) {
-	s := &w.g.Steps[i]
-	more := w.g.More(s)
-	switch s.Hook {
+	switch w.g.Steps[i].Hook {
 	case acs.HookSkillRegister:
-		if !w.HasSkill(w.g.Syms.Bytes(more.Skill), w.g.Syms.Bytes(more.Digest)) {
-			n++
-		}
+		n = 1
 	case acs.HookSubagentStart:
-		if !w.HasSubagent(w.g.Syms.Bytes(more.Subagent)) {
+		n = 1
+		if w.Size && w.OpenSubagent(i) {
 			n++
 		}
 	case acs.HookToolCallRequest, acs.HookWrapped:
-		if w.OpenCall(i) {
-			n++
-		}
 		if w.Unanswered(i) {
+			n = 2
+		}
+		if w.Size && w.OpenCall(i) {
 			n++
 		}
 	}
@@ -225,7 +224,7 @@ func (w *remembering) putOpen(i int32) {
 		h := hash16(kindSubagent, text(more.Subagent))
 		put(&w.subagents, h, struct{}{})
 		if w.Size && w.OpenSubagent(i) {
-			put(&w.untoldSubagents, h, struct{}{})
+			put(&w.untoldSubagents, h, w.untoldSubagents[h]+1)
 		}
 	case acs.HookToolCallRequest, acs.HookWrapped:
 		if w.Size && w.OpenCall(i) {
@@ -282,7 +281,10 @@ func (m *Memory) Untold() (calls, subagents int) {
 	if m == nil {
 		return 0, 0
 	}
-	calls, subagents = len(m.untoldCalls), len(m.untoldSubagents)
+	calls = len(m.untoldCalls)
+	for _, n := range m.untoldSubagents {
+		subagents += n
+	}
 	m.untoldCalls, m.untoldSubagents = nil, nil
 	return calls, subagents
 }

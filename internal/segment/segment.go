@@ -171,10 +171,9 @@ func (g *Segment) More(s *Step) *More {
 	return &g.mores[s.more]
 }
 
-// IsTurnBoundary reports whether s is an accepted turnStart or turnEnd.
-func (s *Step) IsTurnBoundary() bool {
-	return !s.Rejected && (s.Hook == acs.HookTurnStart || s.Hook == acs.HookTurnEnd)
-}
+// IsHandshake reports whether s is an accepted handshake, winner or loser: it
+// has no node and belongs to no turn.
+func (s *Step) IsHandshake() bool { return s.Hook == acs.HookHandshake && !s.Rejected }
 
 func (g *Segment) list(s span) []Sym { return g.lists[s.start : s.start+s.n] }
 

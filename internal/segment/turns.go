@@ -27,6 +27,14 @@ type TurnMemory struct {
 	FirstParent   string // of its first step whose metadata have one
 }
 
+// Parent is the turn_id of the enclosing turn as the sealed segments know it.
+func (t TurnMemory) Parent() string {
+	if t.PayloadParent != "" {
+		return t.PayloadParent
+	}
+	return t.FirstParent
+}
+
 // Turn returns what is remembered of a turn.
 func (m *Memory) Turn(id []byte) TurnMemory {
 	if m == nil {

@@ -69,6 +69,9 @@ func difference(want, got []steptest.Output) string {
 				lines = append(lines, "core:      "+l)
 			}
 		}
+		if len(lines) == 0 {
+			lines = append(lines, "reference: "+string(w.Value), "core:      "+string(g.Value))
+		}
 		return fmt.Sprintf("emission %d: %s %s %s, %s %s %s\n%s", i, w.Topic, w.Key, w.ID, g.Topic, g.Key, g.ID, strings.Join(lines, "\n"))
 	}
 	return ""

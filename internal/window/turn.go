@@ -126,7 +126,7 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 	if st.Hook == acs.HookSessionEnd && !st.Rejected && !r.hasEnd {
 		r.hasEnd, r.endAt = true, at
 	}
-	if st.Turn == segment.None || st.Hook == acs.HookHandshake && !st.Rejected {
+	if !inTurn(st) {
 		return
 	}
 	ti := r.turnOf(st.Turn)
@@ -203,7 +203,7 @@ func (p *Partition) reopen(r *run, ti int32, at int64) {
 	if t.hasEnd && !t.deferred {
 		t.phase, t.reopenAt = reopened, at
 	} else {
-		t.phase, t.lastAt = awaitsEnd, max(t.lastAt, at)
+		t.phase = awaitsEnd
 	}
 }
 
@@ -216,7 +216,7 @@ func (r *run) turnOfDecision() (int32, bool) {
 		return 0, false
 	}
 	st := &g.Steps[step]
-	if st.Turn == segment.None || st.Hook == acs.HookHandshake && !st.Rejected {
+	if !inTurn(st) {
 		return 0, false
 	}
 	if info := r.mem.Step(g.Syms.Bytes(st.StepID)); info != nil && (info.Accepted || info.Rejected && st.Rejected) {

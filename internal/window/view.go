@@ -179,7 +179,7 @@ func (v *view) addUp() {
 
 // inTurn reports whether a step belongs to a turn.
 func inTurn(s *segment.Step) bool {
-	return s.Turn != segment.None && (s.Hook != acs.HookHandshake || s.Rejected)
+	return s.Turn != segment.None && !s.IsHandshake()
 }
 
 func (v *view) agg(ti int32) *turnAgg {
@@ -298,10 +298,12 @@ func (v *view) writeBack() {
 			if a.end >= 0 {
 				r.setEnd(t, a.end)
 			}
-			if t.steps > 0 {
-				r.enclose(t, g.Syms.String(v.order.Turns.Parent[g.Steps[a.firstStep(v)].Turn]))
-			}
 		}
+		parent := r.mem.Turn([]byte(t.id)).Parent()
+		if t.steps > 0 {
+			parent = g.Syms.String(v.order.Turns.Parent[g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn])
+		}
+		r.enclose(t, parent)
 		if t.phase != awaitsEnd && !t.hasEnd {
 			t.phase = awaitsEnd
 		}

@@ -50,80 +50,126 @@ func DrawSettings(t *rapid.T) Settings {
 	}
 }
 
-// Maker draws the records of a partition.
-type Maker struct {
-	t     *rapid.T
-	now   int64
-	next  int64 // offset of the next raw record
-	made  []*acs.Step
-	Runs  []string // sessions
-	Quiet bool     // no skew, no rejected records
+// maker draws one record, its times relative to the moment of its arrival.
+type maker struct{ t *rapid.T }
+
+// draft is an event before it has a place in the log.
+type draft struct {
+	pass   int64 // time since the event before
+	tick   bool
+	step   *acs.Step
+	copyOf int // with step nil: of which record, counted back
 }
 
-// NewMaker draws for these sessions.
-func NewMaker(t *rapid.T, sessions ...string) *Maker {
-	return &Maker{t: t, now: 10_000, Runs: sessions}
-}
-
-// DrawLog draws a log with ticks, at most n records long.
+// DrawLog draws a log with ticks, at most n records long before its last three.
 func DrawLog(t *rapid.T, n int) []Event {
-	m := NewMaker(t, []string{"r1", "r2", "r3"}[:rapid.IntRange(1, 3).Draw(t, "runs")]...)
-	var log []Event
-	for range rapid.IntRange(1, n).Draw(t, "length") {
-		m.now += rapid.SampledFrom([]int64{0, 1, 3, 20, 120, 700, 4000, 40_000}).Draw(t, "pass")
-		if rapid.IntRange(0, 4).Draw(t, "tick?") == 0 {
-			log = append(log, Event{Tick: m.now - rapid.SampledFrom([]int64{0, 0, 5, 300}).Draw(t, "lag")})
-			continue
-		}
-		log = append(log, Event{Step: m.Record()})
-	}
+	sessions := []string{"r1", "r2", "r3"}[:rapid.IntRange(1, 3).Draw(t, "runs")]
+	drafts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft { return drawDraft(t, sessions) }), 1, n).Draw(t, "log")
+	log := assemble(drafts)
+	now := log[len(log)-1].Tick
 	for _, pass := range []int64{5000, 50_000, 500_000} {
-		m.now += pass
-		log = append(log, Event{Tick: m.now})
+		now += pass
+		log = append(log, Event{Tick: now})
 	}
 	return log
 }
 
-func (m *Maker) pick(name string, values ...string) string {
+// DrawSegment draws records of one session that come without a tick.
+func DrawSegment(t *rapid.T, n int) []*acs.Step {
+	var out []*acs.Step
+	one := rapid.Custom(func(t *rapid.T) draft {
+		d := drawDraft(t, []string{"r1"})
+		if d.tick {
+			d = draft{step: (&maker{t}).record([]string{"r1"})}
+		}
+		d.pass = min(d.pass, 700)
+		return d
+	})
+	for _, e := range assemble(rapid.SliceOfN(one, 1, n).Draw(t, "segment")) {
+		if e.Step != nil {
+			out = append(out, e.Step)
+		}
+	}
+	return out
+}
+
+func drawDraft(t *rapid.T, sessions []string) draft {
+	m := &maker{t}
+	d := draft{pass: rapid.SampledFrom([]int64{0, 1, 3, 20, 120, 700, 4000, 40_000}).Draw(t, "pass")}
+	switch {
+	case m.often("tick", 2):
+		d.tick = true
+		d.pass -= rapid.SampledFrom([]int64{0, 0, 5, 300}).Draw(t, "lag")
+	case m.often("copy", 1):
+		d.copyOf = rapid.IntRange(1, 20).Draw(t, "of")
+	default:
+		d.step = m.record(sessions)
+	}
+	return d
+}
+
+// assemble gives every draft its time, coordinates and hashes. The last event
+// is a tick.
+func assemble(drafts []draft) []Event {
+	now := int64(10_000)
+	var log []Event
+	var made []*acs.Step
+	for i, d := range drafts {
+		now += max(0, d.pass)
+		if d.tick {
+			log = append(log, Event{Tick: now + min(0, d.pass)})
+			continue
+		}
+		s := d.step
+		if s == nil {
+			if len(made) == 0 {
+				continue
+			}
+			c := *made[max(0, len(made)-d.copyOf)]
+			s = &c
+			s.RecordedAt = now
+		} else {
+			s.RecordedAt += now
+			s.EventTime += now
+		}
+		if s.Type == acs.TypeDecision || s.Rejected != "" {
+			s.EventTime = s.RecordedAt
+		}
+		skew := s.EventTime - s.RecordedAt
+		s.Skewed = s.Type == acs.TypeStep && (skew > skewWindow || skew < -skewWindow)
+		s.Coordinates.Offset = int64(i)
+		seal(s)
+		if d.step != nil {
+			made = append(made, s)
+		}
+		log = append(log, Event{Step: s})
+	}
+	return append(log, Event{Tick: now})
+}
+
+func (m *maker) pick(name string, values ...string) string {
 	return rapid.SampledFrom(values).Draw(m.t, name)
 }
 
 // often is true n times in ten.
-func (m *Maker) often(name string, n int) bool { return rapid.IntRange(0, 9).Draw(m.t, name) < n }
+func (m *maker) often(name string, n int) bool { return rapid.IntRange(0, 9).Draw(m.t, name) < n }
 
-// Record draws a step, a decision or a copy of one.
-func (m *Maker) Record() *acs.Step {
-	if len(m.made) > 0 && m.often("copy", 1) {
-		c := *rapid.SampledFrom(m.made).Draw(m.t, "of")
-		m.place(&c)
-		return &c
-	}
-	s := &acs.Step{Tenant: m.pick("tenant", "default", "default", "a b"), Session: m.pick("run", m.Runs...)}
-	s.Tenant = "default"
+// record draws a step or a decision.
+func (m *maker) record(sessions []string) *acs.Step {
+	s := &acs.Step{Tenant: "default", Session: m.pick("run", sessions...)}
+	s.Coordinates = acs.Coordinates{Topic: m.pick("topic", "h", "g"), Index: rapid.SampledFrom([]int32{-1, -1, 0, 3}).Draw(m.t, "index")}
+	s.RecordedAt = -rapid.SampledFrom([]int64{0, 0, 0, 2, 90, 5000}).Draw(m.t, "age")
 	if m.often("decision", 2) {
 		m.decision(s)
 	} else {
 		m.step(s)
 	}
-	m.made = append(m.made, s)
 	return s
-}
-
-// place gives a record its coordinates and times of arrival.
-func (m *Maker) place(s *acs.Step) {
-	s.Coordinates = acs.Coordinates{Topic: m.pick("topic", "h", "g"), Offset: m.next, Index: rapid.SampledFrom([]int32{-1, -1, 0, 3}).Draw(m.t, "index")}
-	m.next++
-	s.RecordedAt = m.now - rapid.SampledFrom([]int64{0, 0, 0, 2, 90, 5000}).Draw(m.t, "age")
-	if s.Type == acs.TypeDecision || s.Rejected != "" {
-		s.EventTime = s.RecordedAt
-	}
-	d := s.EventTime - s.RecordedAt
-	s.Skewed = s.Type == acs.TypeStep && (d > skewWindow || d < -skewWindow)
 }
 
 // seal gives a record the hashes of its content: two records with equal hashes
 // are the same but for their arrival.
-func (m *Maker) seal(s *acs.Step) {
+func seal(s *acs.Step) {
 	c := *s
 	c.RecordedAt, c.Skewed, c.Coordinates, c.ID = 0, false, acs.Coordinates{}, ""
 	if c.Type == acs.TypeDecision || c.Rejected != "" {
@@ -141,17 +187,16 @@ func (m *Maker) seal(s *acs.Step) {
 	}
 }
 
-func (m *Maker) stepID(name string) string {
+func (m *maker) stepID(name string) string {
 	return "s" + strconv.Itoa(rapid.IntRange(0, 11).Draw(m.t, name))
 }
 
-func (m *Maker) provenanceID(name string) string {
+func (m *maker) provenanceID(name string) string {
 	return m.pick(name, "p0", "p1", "p2", "p3", "p4", "p5", "p6", "")
 }
 
-func (m *Maker) decision(s *acs.Step) {
+func (m *maker) decision(s *acs.Step) {
 	s.Type = acs.TypeDecision
-	m.place(s)
 	switch {
 	case m.often("error", 2):
 		s.ErrorResponse = true
@@ -175,19 +220,18 @@ func (m *Maker) decision(s *acs.Step) {
 		}
 		s.Evaluator = m.pick("evaluator", "", "deterministic")
 	}
-	m.seal(s)
 	s.ID = m.jsonID(s.StepID)
 }
 
 // jsonID is the JSON-RPC id: that of a step is mostly its step_id.
-func (m *Maker) jsonID(id string) string {
+func (m *maker) jsonID(id string) string {
 	if id == "" {
 		id = m.stepID("id")
 	}
 	return m.pick("JSON-RPC id", strconv.Quote(id), strconv.Quote(id), "7", "null")
 }
 
-func (m *Maker) object() acs.Provenance {
+func (m *maker) object() acs.Provenance {
 	o := acs.Provenance{
 		ID: m.provenanceID("id"), SourceID: m.pick("source", "", "", "src", "gpt"),
 		Origin: m.pick("origin", "user_input", "system", "tool_output", "retrieved", "agent_generated", "external", "memory"),
@@ -208,22 +252,19 @@ var methods = []string{
 	"wrapped:mcp-2025/resources/read", "protocols/MCP/prompts/get",
 }
 
-func (m *Maker) step(s *acs.Step) {
+func (m *maker) step(s *acs.Step) {
 	s.StepID = m.stepID("step_id")
 	s.Method = rapid.SampledFrom(methods).Draw(m.t, "method")
 	s.AgentID = m.pick("agent", "a", "a", "a", "a", "b")
 	s.TurnID = m.pick("turn", "", "t1", "t1", "t2", "t3")
-	if !m.Quiet && m.often("rejected", 1) {
+	if m.often("rejected", 1) {
 		s.Rejected = m.pick("kind", "payload", "not_strict")
-		m.place(s)
-		m.seal(s)
 		return
 	}
-	s.EventTime = m.now - rapid.SampledFrom([]int64{0, 0, 1, 7, 30, 900}).Draw(m.t, "before")
-	if !m.Quiet && m.often("skew", 1) {
+	s.EventTime = -rapid.SampledFrom([]int64{0, 0, 1, 7, 30, 900}).Draw(m.t, "before")
+	if m.often("skew", 1) {
 		s.EventTime += rapid.SampledFrom([]int64{-400_999, 400_999}).Draw(m.t, "skew by")
 	}
-	m.place(s)
 	if m.often("parent turn", 1) {
 		s.ParentTurnID = m.pick("in", "t1", "t2", "t3")
 	}
@@ -232,12 +273,11 @@ func (m *Maker) step(s *acs.Step) {
 		s.ChainHash = m.pick("claimed", "h1", "h2", "h9")
 	}
 	m.fields(s)
-	m.seal(s)
 	s.ID = m.jsonID(s.StepID)
 }
 
 // fields draws what a hook has of its own.
-func (m *Maker) fields(s *acs.Step) {
+func (m *maker) fields(s *acs.Step) {
 	objects := func(most int) {
 		for range rapid.IntRange(0, most).Draw(m.t, "objects") {
 			s.Provenance = append(s.Provenance, m.object())
@@ -327,7 +367,7 @@ func (m *Maker) fields(s *acs.Step) {
 	}
 }
 
-func (m *Maker) summary() *acs.DeclaredSummary {
+func (m *maker) summary() *acs.DeclaredSummary {
 	d := &acs.DeclaredSummary{}
 	if m.often("origins_seen", 5) {
 		d.HasOriginsSeen = true
