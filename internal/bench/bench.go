@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/fleet"
 	"provstream/internal/kafka"
@@ -299,7 +300,7 @@ func (s *session) watch(ctx context.Context) (end time.Time, after map[string]Us
 			if after, err = s.usage(); err != nil {
 				return end, nil, err
 			}
-			s.cfg.Progress("draining: %d DAGs", dags)
+			s.cfg.Progress("draining: prov.dags is at %d", dags)
 		}
 		if now.Sub(end) > settle {
 			state, err := track.State(ctx)
@@ -307,8 +308,9 @@ func (s *session) watch(ctx context.Context) (end time.Time, after map[string]Us
 				return end, nil, err
 			}
 			if now, err := s.dags(ctx); state.Drained() && err == nil && now == last {
-				s.result.Runs, s.result.DAGs = track.Runs(), dags
-				return end, after, nil
+				s.result.Runs = track.Runs()
+				count := func(*kgo.Record) error { s.result.DAGs++; return nil }
+				return end, after, pipeline.Follow(s.cluster, topics.DAGs).Read(ctx, count)
 			}
 			if _, err := s.usage(); err != nil { // a child that has ended never gets there
 				return end, nil, err
