@@ -93,7 +93,7 @@ type turnState struct {
 
 	// Since it was (re)opened.
 	since int64 // arrivals from here on
-	quick bool  // closed before, with a turnEnd that is not deferred
+	quick bool  // it was closed, and the turnEnd it had then was not deferred
 	dueAt int64 // at of the record that reopened it
 }
 
@@ -219,8 +219,12 @@ func (r *run) touch(rec *record) {
 		return
 	}
 	s.open, s.since, s.dueAt = true, rec.seq, rec.at
-	end := r.analysis().turns[id].end
-	s.quick = end != nil && end.Outcome != "deferred"
+	s.quick = false
+	for _, it := range r.analysis().turns[id].steps {
+		if it.counted && it.hook == acs.HookTurnEnd && it.rec != rec {
+			s.quick = it.Outcome != "deferred"
+		}
+	}
 }
 
 // turnOf is the turn of a step, or of the step that a decision answers.

@@ -281,9 +281,12 @@ func (g *Segment) StepOfLastDecision() int32 {
 		return Nowhere
 	}
 	first := Nowhere
+	if d.jsonID == None || string(g.Syms.Bytes(d.jsonID)) == nullID {
+		return Nowhere // null joins nothing
+	}
 	for i := range g.Steps {
 		s := &g.Steps[i]
-		if d.jsonID == None || s.jsonID != d.jsonID || s.Rejected || g.Best(s.StepID) != int32(i) {
+		if s.jsonID != d.jsonID || s.Rejected || g.Best(s.StepID) != int32(i) {
 			continue
 		}
 		if first == Nowhere || g.CompareSteps(int32(i), first) < 0 {
