@@ -60,6 +60,7 @@ func (t *task) deadLetter(src *kgo.Record, d *codec.DeadLetter) *kgo.Record {
 	}
 	var truncated []string
 	if t.s.cfg.DeadLetterReference {
+		truncated = []string{"value", "headers", "key"}
 		r.Key, r.Value, source = nil, nil, nil
 	} else {
 		if len(r.Key)+len(r.Value)+size > deadLetterRoom {

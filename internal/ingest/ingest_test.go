@@ -326,8 +326,9 @@ func TestDeadLettersThatDoNotFit(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{
-			`oversize - value 0 key "" h -`, `oversize - value 0 key "" h -`,
-			`oversize - value 1048577 key "key" h 1`, `oversize value value 0 key "key" h 1`,
+			`oversize - value 1048577 key "key" h 1`,
+			`oversize value value 0 key "key" h 1`,
+			`oversize value,headers,key value 0 key "" h -`, `oversize value,headers,key value 0 key "" h -`,
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -139,13 +140,28 @@ func (c *Cluster) features(ctx context.Context) error {
 }
 
 // Committed are a group's committed offsets and their metadata, read as
-// stable: an open transaction that carries offsets is waited for.
+// stable: an open transaction that carries offsets is waited for. A group that
+// does not exist has none.
 func (c *Cluster) Committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
-	offsets, err := c.Admin.FetchOffsets(kadm.RequireStable(ctx), group)
-	if err != nil {
-		return nil, fmt.Errorf("committed offsets of %s: %w", group, err)
+	for {
+		offsets, err := c.Admin.FetchOffsets(kadm.RequireStable(ctx), group)
+		if err == nil {
+			err = offsets.Error()
+		}
+		switch {
+		case err == nil:
+			return offsets, nil
+		case errors.Is(err, kerr.GroupIDNotFound):
+			return nil, nil
+		case !errors.Is(err, kerr.UnstableOffsetCommit):
+			return nil, fmt.Errorf("committed offsets of %s: %w", group, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("committed offsets of %s: %w (last: %w)", group, ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	return offsets, nil
 }
 
 // metadata asks the brokers, past the client's cache; no topics are all.

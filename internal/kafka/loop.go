@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,9 @@ const (
 	// the aborted transactions in it.
 	partitionBytes = 512 << 10
 	fetchBytes     = 96 << 20
+
+	// defaultMessageBytes is the brokers' message.max.bytes.
+	defaultMessageBytes = 1_048_588
 
 	transactionTimeout = 10 * time.Second
 	heartbeatInterval  = 3 * time.Second
@@ -110,23 +114,43 @@ type groupEvent struct {
 	partitions map[string][]int32
 }
 
-// NewLoop connects a client. cluster is used for lookups and must outlive the
-// loop.
-func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) (*Loop, error) {
+// NewLoop prepares a loop. cluster is used for lookups and must outlive it.
+func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) *Loop {
 	cfg = cfg.WithDefaults()
 	l := &Loop{
 		cfg: cfg, spec: spec, cluster: cluster, open: open, log: cfg.Logger,
 		failed: make(chan error, 1), workers: make(map[tp]*worker),
 	}
 	l.life, l.kill = context.WithCancel(context.Background())
-	base, err := cfg.options()
+	return l
+}
+
+// connect makes the client. The producer id comes first, with a client of its
+// own: that fences a former process of this name and finishes what it left
+// open. Otherwise its undecided transaction hides the committed offsets from
+// the group's new session.
+func (l *Loop) connect(ctx context.Context) error {
+	base, err := l.cfg.options()
 	if err != nil {
-		return nil, Fatal(err)
+		return Fatal(err)
 	}
-	if l.session, err = newSession(cfg.NoTransactions, append(base, l.options()...)); err != nil {
-		return nil, Fatal(fmt.Errorf("kafka client: %w", err))
+	base = slices.Clip(base) // two clients append to it
+	if !l.cfg.NoTransactions {
+		id := TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance)
+		cl, err := kgo.NewClient(append(base, kgo.WithLogger(NewLogger(l.log)), kgo.TransactionalID(id), kgo.TransactionTimeout(transactionTimeout))...)
+		if err != nil {
+			return Fatal(fmt.Errorf("kafka client: %w", err))
+		}
+		_, _, err = cl.ProducerID(ctx)
+		cl.Close()
+		if err != nil {
+			return fmt.Errorf("producer id of %s: %w", id, err)
+		}
 	}
-	return l, nil
+	if l.session, err = newSession(l.cfg.NoTransactions, append(base, l.options()...)); err != nil {
+		return Fatal(fmt.Errorf("kafka client: %w", err))
+	}
+	return nil
 }
 
 func (l *Loop) options() []kgo.Opt {
@@ -193,7 +217,7 @@ func producerOptions(prefix string) []kgo.Opt {
 			if n, ok := limits[topic]; ok {
 				return n
 			}
-			return 1_000_012
+			return defaultMessageBytes
 		}),
 		kgo.ProducerLinger(25 * time.Millisecond),
 		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
@@ -245,14 +269,8 @@ func (l *Loop) poll(ctx context.Context, wait time.Duration) kgo.Fetches {
 // returns nil. Any error means that this loop is over; what it had not
 // committed has not happened.
 func (l *Loop) Run(ctx context.Context) (err error) {
-	// The producer id first: that fences and finishes what a former process
-	// left open. Otherwise its undecided transaction hides the committed
-	// offsets until its timeout.
-	if !l.cfg.NoTransactions {
-		if _, _, err := l.session.client().ProducerID(ctx); err != nil {
-			l.session.close()
-			return fmt.Errorf("producer id of %s: %w", TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance), err)
-		}
+	if err := l.connect(ctx); err != nil {
+		return err
 	}
 	defer func() {
 		l.kill()

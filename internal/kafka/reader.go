@@ -137,6 +137,8 @@ func (r *rawReader) fetch(ctx context.Context, offset int64) ([]*kgo.Record, int
 			return nil, offset, fmt.Errorf("%w: %d", ErrOffsetOutOfRange, offset)
 		case ctx.Err() != nil:
 			return nil, offset, ctx.Err()
+		case errors.Is(err, kerr.UnknownTopicOrPartition) && backoff >= time.Second:
+			return nil, offset, err // not a topic that is only just being created
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kgo.ErrClientClosed), errors.Is(err, kerr.CorruptMessage):
 			return nil, offset, err
 		}

@@ -13,7 +13,11 @@ import (
 func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
 	cfg = cfg.WithDefaults()
 	m := newLoopMetrics(reg, cfg.Service)
+	told := spec.OnTransaction
 	spec.OnTransaction = func(e TransactionEnd) {
+		if told != nil {
+			told(e)
+		}
 		m.transaction(e)
 		health.update(func(s *Status) {
 			if e.Committed {
@@ -61,10 +65,7 @@ func runLife(ctx context.Context, cfg Config, health *Health, spec LoopSpec, mak
 	if err != nil {
 		return err
 	}
-	loop, err := NewLoop(cfg, cluster, spec, open)
-	if err != nil {
-		return err
-	}
+	loop := NewLoop(cfg, cluster, spec, open)
 	health.update(func(s *Status) { s.Running = true })
 	return loop.Run(ctx)
 }
