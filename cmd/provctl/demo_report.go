@@ -91,7 +91,7 @@ func (d *demo) text(s demoReport) {
 	g := d.g
 	g.printf("%s\n", s.Input)
 	g.printf("  in     %d envelopes in %d records: %d steps, %d decisions, %d dropped by rule\n", s.Envelopes, s.Records, s.Steps, s.Decisions, s.Dropped)
-	g.printf("  out    %d runs of %d tenants, %d signed DAGs with %d nodes and %d edges, %d turns (%s)\n",
+	g.printf("  out    %d runs, %d tenant(s), %d signed DAGs with %d nodes and %d edges, %d turns (%s)\n",
 		s.Runs, len(s.Tenants), s.DAGsSigned, s.Nodes, s.Edges, s.Turns, list(s.TurnsClosed))
 	g.printf("  bad    %d dead letters (%s), %d envelopes kept as rejected steps, %d copies\n", s.DeadLetters, list(s.DeadLetterKinds), s.Rejected, s.Copies)
 	g.printf("  found  %s\n", list(s.Anomalies))

@@ -24,8 +24,10 @@ var mermaidShape = map[string][2]string{
 func (r *Run) Mermaid(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintln(b, "flowchart BT")
+	turns := 0
 	r.grouped(func(turn string) {
-		fmt.Fprintf(b, "  subgraph %s[\"turn %s\"]\n", mermaidID("t", turn), mermaidText(short(turn)))
+		turns++
+		fmt.Fprintf(b, "  subgraph turn%d[\"turn %s\"]\n", turns, mermaidText(short(turn)))
 	}, func(i int, inside bool) {
 		n := r.Nodes[i]
 		shape, ok := mermaidShape[n.Kind]
@@ -149,9 +151,6 @@ func short(id string) string {
 	}
 	return id
 }
-
-// mermaidID makes an identifier of any text.
-func mermaidID(prefix, s string) string { return fmt.Sprintf("%s%x", prefix, s) }
 
 // mermaidText escapes what Mermaid takes for markup inside quotation marks.
 func mermaidText(s string) string {

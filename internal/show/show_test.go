@@ -121,7 +121,7 @@ func TestGraphsAreWellFormed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, wants := range map[string][]string{
-		m.String(): {"flowchart BT\n", "subgraph t7431[\"turn t1\"]", `n7[\"tool-result:8<br/>toolCallResult shell (failure)"\]`, "n7 ==>|produced| n5\n", "class n9 found"},
+		m.String(): {"flowchart BT\n", "subgraph turn1[\"turn t1\"]", `n7[\"tool-result:8<br/>toolCallResult shell (failure)"\]`, "n7 ==>|produced| n5\n", "class n9 found"},
 		d.String(): {"digraph \"34b81ca0", `subgraph "cluster_t2"`, `n7 [label="tool-result:8\ntoolCallResult shell (failure)"]`, `n2 -> n3 [label="checked-against", style=dashed]`},
 	} {
 		for _, want := range wants {
