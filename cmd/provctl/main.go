@@ -39,6 +39,7 @@ type cli struct {
 	Coverage   coverageCmd   `cmd:"" group:"evidence" help:"What was read of each hook partition, what was not, and whether the signed log covers it."`
 	Export     exportCmd     `cmd:"" group:"evidence" help:"Write a run as a signed export that Kindgi's tools verify."`
 	Show       showCmd       `cmd:"" group:"evidence" help:"Show one run: as a tree, a graph, or why an output depends on its sources."`
+	Schema     schemaCmd     `cmd:"" group:"evidence" help:"List and print the JSON Schemas of what is read and written."`
 	Redrive    redriveCmd    `cmd:"" group:"cluster" help:"Send dead letters back to the topics they came from."`
 	Reconcile  reconcileCmd  `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
 }
