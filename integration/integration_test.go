@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/integration/processes"
+	"provstream/internal/generate"
 	"provstream/internal/kafkatest"
 	"provstream/internal/topics"
 	"provstream/internal/topology"
@@ -93,6 +95,11 @@ func startAll(t *testing.T, d *processes.Deployment) {
 // finish drains, stops and checks with the oracle, and returns what was written.
 func finish(t *testing.T, c *kafkatest.Cluster, d *processes.Deployment, quiet time.Duration) *processes.Outcome {
 	t.Helper()
+	begin := time.Now()
+	lap := func(what string) {
+		t.Logf("%s in %.1f s", what, time.Since(begin).Seconds())
+		begin = time.Now()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := d.Drain(ctx, c.Client(t), quiet); err != nil {
@@ -101,12 +108,15 @@ func finish(t *testing.T, c *kafkatest.Cluster, d *processes.Deployment, quiet t
 		}
 		t.Fatal(err)
 	}
+	lap("drained")
 	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
+	lap("stopped")
 	if out, err := d.Reconcile(ctx); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	lap("reconciled")
 	o, err := processes.ReadOutcome(ctx, c.Opts, c.Prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +131,7 @@ func finish(t *testing.T, c *kafkatest.Cluster, d *processes.Deployment, quiet t
 	for _, diff := range replay.Differences {
 		t.Errorf("replay of prov.steps: %s", diff)
 	}
+	lap("read and replayed")
 	return o
 }
 
@@ -214,12 +225,20 @@ func TestAirline(t *testing.T) {
 	})
 }
 
-// TestGenerated runs a generated fleet with every hook and every fault.
+// faults are all but the two on which the oracle, which is naive on purpose, takes
+// its time.
+func faults() string {
+	return strings.Join(slices.DeleteFunc(generate.FaultNames(), func(name string) bool {
+		return name == "many_ids" || name == "large_session"
+	}), ",")
+}
+
+// TestGenerated runs a generated fleet with every hook and nearly every fault.
 func TestGenerated(t *testing.T) {
 	each(t, func(t *testing.T, c *kafkatest.Cluster) {
 		d := deploy(t, c, soon())
 		file := filepath.Join(d.Dir, "fleet.jsonl")
-		provctl(t, d, "generate", "--seed", "11", "--sessions", "80", "--faults", "all", "-o", file)
+		provctl(t, d, "generate", "--seed", "11", "--sessions", "80", "--faults", faults(), "-o", file)
 		provctl(t, d, "replay", file, "--create-topics")
 		startAll(t, d)
 		o := finish(t, c, d, 2*time.Second)
@@ -238,11 +257,11 @@ func TestKill(t *testing.T) {
 		d.Flags[""] = append(d.Flags[""], "--commit-interval=20ms")
 		file := filepath.Join(d.Dir, "fleet.jsonl")
 		provctl(t, d, "generate", "--seed", "5", "--sessions", "150", "-o", file)
-		provctl(t, d, "replay", file, "--copies", "5")
+		provctl(t, d, "replay", file, "--copies", "2", "--create-topics")
 		startAll(t, d)
 		want := finish(t, c, d, 2*time.Second)
-		if len(want.DAGs) < 750 {
-			t.Fatalf("%d DAGs of 750 sessions", len(want.DAGs))
+		if len(want.DAGs) < 300 {
+			t.Fatalf("%d DAGs of 300 sessions", len(want.DAGs))
 		}
 		for _, victim := range append([]string{"all"}, processes.Services...) {
 			t.Run(victim, func(t *testing.T) {
@@ -300,7 +319,7 @@ func TestBacklog(t *testing.T) {
 				provctl(t, d, "generate", "--seed", fmt.Sprint(len(frozen)), "--sessions", "40", "-o", file)
 				sent := make(chan error, 1)
 				send := func(salt string) {
-					_, err := d.Provctl(t.Context(), "replay", file, "--salt", salt, "--shift-to-now", "--rate", "400")
+					_, err := d.Provctl(t.Context(), "replay", file, "--salt", salt, "--shift-to-now", "--rate", "400", "--create-topics")
 					sent <- err
 				}
 				go send("before" + frozen[0])
@@ -344,7 +363,7 @@ func TestDeadLetters(t *testing.T) {
 		d := deploy(t, c, soon())
 		file := filepath.Join(d.Dir, "fleet.jsonl")
 		provctl(t, d, "generate", "--seed", "3", "--sessions", "8", "-o", file)
-		provctl(t, d, "replay", file)
+		provctl(t, d, "replay", file, "--create-topics")
 		topic := c.Topic("acs.hooks.turn-start")
 		bad := map[string]string{
 			"{\"jsonrpc\":": "not_json",

@@ -59,8 +59,8 @@ type Topic struct {
 }
 
 // hookMethods are the methods that get a hook topic: every method of the ACS
-// inventory that an agent sends. MCP messages share one topic, whose name is
-// free: ingest reads whatever matches acs.hooks.*.
+// inventory that an agent sends, and the wrapped MCP messages that become nodes of
+// their own kinds. Others may be added: ingest reads whatever matches acs.hooks.*.
 var hookMethods = []string{
 	acs.MethodHandshakeHello, acs.MethodSessionStart, acs.MethodAgBOMSnapshot, acs.MethodAgentTrigger,
 	acs.MethodTurnStart, acs.MethodUserMessage, acs.MethodSkillRegister, acs.MethodSkillLoad,
@@ -68,7 +68,7 @@ var hookMethods = []string{
 	acs.MethodSubagentStop, acs.MethodToolCallRequest, acs.MethodToolCallResult, acs.MethodMemoryStore,
 	acs.MethodAgBOMChanged, acs.MethodPreCompact, acs.MethodPostCompact, acs.MethodSkillUnload,
 	acs.MethodAgentResponse, acs.MethodTurnEnd, acs.MethodSessionEnd, acs.MethodSystemPing,
-	"protocols/MCP",
+	"protocols/MCP/tools/call", "protocols/MCP/resources/read", "protocols/MCP/prompts/get",
 }
 
 // HookTopics returns the names of the hook topics, without prefix, sorted.
