@@ -36,7 +36,8 @@ func OwnHeader(key string) bool {
 }
 
 // deadLetterRoom is what a dead letter may weigh: the limit of the topic less
-// room for the batch and our headers, whose values are bounded.
+// room for the batch and our headers, whose values are bounded (the list of a
+// batch's failing elements is the only long one, and counts for itself).
 const deadLetterRoom = 2<<20 - 16<<10
 
 // deadLetter is the source record with headers that say what was wrong. A value
@@ -51,7 +52,7 @@ func (t *task) deadLetter(src *kgo.Record, d *codec.DeadLetter) *kgo.Record {
 		r.Partition = topics.Partition(src.Key, t.partitions)
 	}
 	var source []kgo.RecordHeader
-	size := 0
+	room, size := deadLetterRoom-len(d.Index), 0
 	for _, h := range src.Headers {
 		if !OwnHeader(h.Key) {
 			source = append(source, h)
@@ -63,15 +64,15 @@ func (t *task) deadLetter(src *kgo.Record, d *codec.DeadLetter) *kgo.Record {
 		truncated = []string{"value", "headers", "key"}
 		r.Key, r.Value, source = nil, nil, nil
 	} else {
-		if len(r.Key)+len(r.Value)+size > deadLetterRoom {
+		if len(r.Key)+len(r.Value)+size > room {
 			truncated = append(truncated, "value")
 			r.Value = nil
 		}
-		if len(r.Key)+size > deadLetterRoom {
+		if len(r.Key)+size > room {
 			truncated = append(truncated, "headers")
 			source = nil
 		}
-		if len(r.Key) > deadLetterRoom {
+		if len(r.Key) > room {
 			truncated = append(truncated, "key")
 			r.Key = nil
 		}
