@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/codec"
@@ -143,10 +144,29 @@ func (c *demoCmd) prepare(g *globals) (d *demo, err error) {
 	if d.cluster, err = kafka.Open(g.ctx, d.flags); err != nil {
 		return d, err
 	}
+	if err = d.takeAnything(); err != nil {
+		return d, err
+	}
 	if d.ring, err = newRing(); err != nil {
 		return d, err
 	}
 	return d, publishKeys(g.ctx, d.cluster, d.ring.Public())
+}
+
+// takeAnything lets the hook topics take records far above what ingest reads, so
+// that a fleet with a monstrous one ends in the dead letter and not at the
+// producer.
+func (d *demo) takeAnything() error {
+	names, err := d.cluster.HookTopics(d.g.ctx)
+	if err != nil {
+		return err
+	}
+	limit := "33554432"
+	responses, err := d.cluster.Admin.AlterTopicConfigs(d.g.ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, names...)
+	for _, r := range responses {
+		err = errors.Join(err, r.Err)
+	}
+	return err
 }
 
 func (d *demo) close() {
