@@ -63,6 +63,9 @@ type Boundary struct {
 	Outcome       Sym
 	StepCount     acs.Number
 	ToolCallCount acs.Number
+	// At is the time of the record for the timers: the owner of the segment
+	// sets it, and it is no part of the record.
+	At int64
 }
 
 // Compaction is what only a preCompact or a postCompact has.
@@ -169,6 +172,11 @@ func (g *Segment) More(s *Step) *More {
 		return &noMore
 	}
 	return &g.mores[s.more]
+}
+
+// IsTurnBoundary reports whether s is an accepted turnStart or turnEnd.
+func (s *Step) IsTurnBoundary() bool {
+	return !s.Rejected && (s.Hook == acs.HookTurnStart || s.Hook == acs.HookTurnEnd)
 }
 
 // IsHandshake reports whether s is an accepted handshake, winner or loser: it
@@ -546,4 +554,11 @@ func cloneDeclared(d *acs.DeclaredSummary) *acs.DeclaredSummary {
 	}
 	c.EntryCountByOrigin, c.EarliestStepIDByOrigin = clone(d.EntryCountByOrigin), clone(d.EarliestStepIDByOrigin)
 	return &c
+}
+
+// Advance moves the times of turn boundaries that are earlier than t to t.
+func (g *Segment) Advance(t int64) {
+	for i := range g.boundaries {
+		g.boundaries[i].At = max(g.boundaries[i].At, t)
+	}
 }

@@ -90,21 +90,27 @@ func (g *Segment) texts(s span) (out []string) {
 }
 
 // Split divides a segment: the records with recorded_at up to limit, and the
-// others.
-func (g *Segment) Split(limit int64) (upTo, rest *Segment) {
+// others. moved holds, for each step that is in rest, its index before.
+func (g *Segment) Split(limit int64) (upTo, rest *Segment, moved []int32) {
 	upTo, rest = &Segment{AfterEnd: g.AfterEnd}, &Segment{AfterEnd: g.AfterEnd}
-	put := func(at int64, r Ref) {
-		to := upTo
-		if at > limit {
-			to = rest
-		}
-		to.Add(g.Unpack("", "", r))
-	}
 	for i := range g.Steps {
-		put(g.Steps[i].RecordedAt, StepRef(int32(i)))
+		s := &g.Steps[i]
+		to := upTo
+		if s.RecordedAt > limit {
+			to = rest
+			moved = append(moved, int32(i))
+		}
+		to.Add(g.Unpack("", "", StepRef(int32(i))))
+		if s.IsTurnBoundary() {
+			to.Boundary(&to.Steps[len(to.Steps)-1]).At = g.Boundary(s).At
+		}
 	}
 	for i := range g.Decisions {
-		put(g.Decisions[i].RecordedAt, DecisionRef(int32(i)))
+		to := upTo
+		if g.Decisions[i].RecordedAt > limit {
+			to = rest
+		}
+		to.Add(g.Unpack("", "", DecisionRef(int32(i))))
 	}
-	return upTo, rest
+	return upTo, rest, moved
 }

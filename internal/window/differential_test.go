@@ -19,7 +19,7 @@ import (
 func TestReferenceAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		settings := steptest.DrawSettings(t)
-		log := steptest.DrawLog(t, 60)
+		log := steptest.DrawLog(t, 100)
 		cfg, err := configOf(settings)
 		if err != nil {
 			t.Fatal(err)

@@ -26,11 +26,11 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 		p.closeAll(r)
 	}
 	hasDAG := v.graph.OwnNodes() > 0
-	if r.mem == nil {
+	first := r.mem == nil
+	if first {
 		r.mem = &segment.Memory{MaxIDs: p.cfg.MaxRunIDs}
 		r.totals = &sessionTotals{}
 	}
-	segmentZero := r.mem.Segments == 0
 	if hasDAG {
 		doc := v.graph.Document(r.tenant, r.session, now, v.facts.Codes)
 		emit(Emission{Kind: Run, Key: r.key, Value: doc.Value, ID: r.tenant + "/" + doc.ID, Time: now})
@@ -41,7 +41,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 	p.foldTurns(r, v, size)
 	r.totals.add(v)
 	if size {
-		r.sizeSealed0 = r.sizeSealed0 || segmentZero && hasDAG && !r.mem.SessionStart
+		r.sizeSealed0 = r.sizeSealed0 || first && !r.mem.SessionStart
 	} else {
 		p.tellUntold(r)
 		p.tellSession(r, nil, why, emit)
@@ -116,7 +116,7 @@ func (p *Partition) closeAll(r *run) {
 	}
 	for i := range r.turns {
 		t := &r.turns[i]
-		if !t.closed {
+		if !t.closed && t.live() {
 			t.closed = true
 			p.timers.stop(t.timer)
 		}
@@ -132,7 +132,7 @@ func (p *Partition) remember(r *run, v *view, size, hasDAG bool) {
 		Order: &v.order, Size: size, InDAG: hasDAG,
 		IDOf: v.idInfo,
 		TurnOf: func(s *segment.Step) int32 {
-			if s.Turn == segment.None {
+			if !inTurn(s) {
 				return -1
 			}
 			return r.turnOf(s.Turn)
@@ -145,6 +145,7 @@ func (p *Partition) remember(r *run, v *view, size, hasDAG bool) {
 	}
 	if unfit != segment.NoRef {
 		v.facts.Insert(unfit, lineage.MemoryLimit)
+		v.placeFacts()
 	}
 }
 
@@ -233,7 +234,14 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	// The turns tell of all their records, those that move on included.
 	p.tellTurns(r, p.analyze(r, false), true, emit)
 	r.turnsTold = true
-	upTo, rest := r.seg.Split(p.clock)
+	upTo, rest, moved := r.seg.Split(p.clock)
+	since := make(map[int32]int32, len(r.segTurns))
+	for _, ti := range r.segTurns {
+		since[ti] = int32(len(moved))
+		if at, ok := slices.BinarySearch(moved, r.turns[ti].since); ok || at < len(moved) {
+			since[ti] = int32(at)
+		}
+	}
 	listedBefore := r.listed
 	p.clearSegment(r)
 	r.seg = upTo
@@ -242,6 +250,9 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	rest.AfterEnd = r.ended
 	p.clearSegment(r)
 	r.seg = rest
+	for ti, at := range since {
+		r.turns[ti].since = at
+	}
 	if listedBefore {
 		p.touch(r)
 	}

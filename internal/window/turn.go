@@ -36,7 +36,10 @@ type turn struct {
 
 	phase    phase
 	closed   bool
-	endAt    int64 // at of its turnEnd
+	since    int32 // index in the open segment from which steps belong to this opening
+	ender    int32 // the turnEnd that ends this opening, -1 when it is in no open segment
+	endAt    int64 // at of that turnEnd
+	endGone  bool  // it stands in a sealed segment
 	lastAt   int64 // of its last step
 	reopenAt int64 // of the record that opened it again
 
@@ -79,7 +82,7 @@ func (r *run) turnOf(sym segment.Sym) int32 {
 	i, ok := r.findTurn(id)
 	if !ok {
 		i = int32(len(r.turns))
-		r.turns = append(r.turns, turn{id: id, end: -1})
+		r.turns = append(r.turns, turn{id: id, end: -1, ender: -1})
 		if r.turnByID != nil {
 			r.turnByID[id] = i
 		}
@@ -116,7 +119,7 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 	g := r.seg
 	if s.Type == acs.TypeDecision {
 		if ti, ok := r.turnOfDecision(); ok {
-			p.reopen(r, ti, at)
+			p.reopen(r, ti, at, int32(len(g.Steps)))
 			p.scheduleTurn(r, ti)
 		}
 		return
@@ -137,7 +140,10 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 	}
 	t.records++
 	t.lastAt = max(t.lastAt, at)
-	p.reopen(r, ti, at)
+	if st.IsTurnBoundary() {
+		g.Boundary(st).At = at
+	}
+	p.reopen(r, ti, at, i)
 	if !st.Rejected && g.Best(st.StepID) == i && !r.mem.Accepted(g.Syms.Bytes(st.StepID)) {
 		p.join(r, t, i, at)
 	}
@@ -161,15 +167,11 @@ func (p *Partition) join(r *run, t *turn, i int32, at int64) {
 			r.enclose(t, g.Syms.String(parent))
 		}
 	case acs.HookTurnEnd:
-		last := t.end < 0 || g.CompareSteps(t.end, i) < 0
-		if last {
+		if t.end < 0 || g.CompareSteps(t.end, i) < 0 {
 			r.setEnd(t, i)
 		}
-		switch {
-		case t.phase == awaitsEnd:
-			t.phase, t.endAt = ended, at
-		case t.phase == ended && last:
-			t.endAt = at
+		if t.phase != reopened && (t.ender < 0 || g.CompareSteps(t.ender, i) < 0) {
+			t.phase, t.ender, t.endAt = ended, i, at
 		}
 	}
 	if r.nesting {
@@ -192,13 +194,15 @@ func (r *run) enclose(t *turn, parent string) {
 }
 
 // reopen opens a closed turn again: with a turnEnd that is not deferred for a
-// moment, else as an open turn that ends with its next turnEnd.
-func (p *Partition) reopen(r *run, ti int32, at int64) {
+// moment, else as an open turn that ends with its next turnEnd: one of the
+// steps from index since on.
+func (p *Partition) reopen(r *run, ti int32, at int64, since int32) {
 	t := &r.turns[ti]
 	if !t.closed {
 		return
 	}
-	t.closed = false
+	t.closed, t.ender, t.endGone = false, -1, false
+	t.since = since
 	r.openTurns++
 	if t.hasEnd && !t.deferred {
 		t.phase, t.reopenAt = reopened, at

@@ -248,5 +248,6 @@ func (p *Partition) foldTurns(r *run, v *view, size bool) {
 			r.untoldTurns = append(r.untoldTurns, a.turn)
 		}
 		t.steps, t.calls, t.records, t.hasStart, t.end = 0, 0, 0, false, -1
+		t.endGone, t.ender, t.since = t.endGone || t.ender >= 0, -1, 0
 	}
 }

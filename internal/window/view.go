@@ -304,14 +304,34 @@ func (v *view) writeBack() {
 			parent = g.Syms.String(v.order.Turns.Parent[g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn])
 		}
 		r.enclose(t, parent)
-		if t.phase != awaitsEnd && !t.hasEnd {
-			t.phase = awaitsEnd
+		if t.phase != reopened {
+			v.findEnder(t, v.aggOf[ti])
 		}
 		if t.live() != live {
 			r.countLive(t, t.live())
 		}
 	}
 	r.counts++
+}
+
+// findEnder finds the turnEnd that ends the turn's present opening: the last
+// counted one, in run order, that came since.
+func (v *view) findEnder(t *turn, k int32) {
+	t.ender = -1
+	if k >= 0 {
+		g := v.order.Seg
+		for _, ref := range v.aggs[k].refs {
+			if !ref.IsStep() || ref.Step() < t.since || v.order.Standing[ref.Step()] != segment.Counted {
+				continue
+			}
+			if s := &g.Steps[ref.Step()]; s.Hook == acs.HookTurnEnd {
+				t.phase, t.ender, t.endAt = ended, ref.Step(), g.Boundary(s).At
+			}
+		}
+	}
+	if t.ender < 0 && !t.endGone {
+		t.phase = awaitsEnd
+	}
 }
 
 // firstStep returns a counted step of the turn in the segment.

@@ -167,6 +167,9 @@ func (p *Partition) startClock(t int64) {
 	p.clock, p.hasClock = t, true
 	for r := p.oldest; r != nil; r = r.younger {
 		r.lastAt, r.endAt = max(r.lastAt, t), max(r.endAt, t)
+		if r.seg != nil {
+			r.seg.Advance(t)
+		}
 		for i := range r.turns {
 			turn := &r.turns[i]
 			turn.lastAt, turn.endAt, turn.reopenAt = max(turn.lastAt, t), max(turn.endAt, t), max(turn.reopenAt, t)
