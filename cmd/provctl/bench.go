@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -27,19 +28,20 @@ type benchCmd struct {
 	Compression  string        `help:"Of the hook topics' batches: none, snappy, lz4 or zstd." default:"none"`
 	Disk         bool          `help:"Give the embedded broker a folder instead of memory."`
 	Runs         int           `help:"Measure so often; the median is told, with least and most." default:"1"`
-	Rate         float64       `help:"Measure latency instead: send so many records a second and wait for signed DAGs, with graces of 0." default:"0"`
-	Duration     time.Duration `help:"How long, with --rate, after a warm-up of 5 s." default:"30s"`
+	Measure      string        `help:"drain, latency, or both, one after the other." enum:"drain,latency,both" default:"both"`
+	Rate         float64       `help:"Load for the latency, in records a second; 0 is a fifth of what the drain reached." default:"0"`
+	Duration     time.Duration `help:"How long latency is measured, after a warm-up of 5 s." default:"10s"`
 	Pid          []string      `help:"Watch running services instead of starting them: ingest=PID, aggregator=PID, signer=PID; broker=PID is watched beside whatever runs." placeholder:"NAME=PID"`
 	Pprof        string        `help:"Leave CPU and allocation profiles of each process in this folder." placeholder:"DIR"`
 }
 
 func (c *benchCmd) Help() string {
 	return example("Loads a backlog, starts the services, each as a process of its own, and measures until the last DAG is signed: envelopes a second, CPU and "+
-		"allocations a record by service, peak memory, and bytes on each topic. With --rate it measures how long a session waits for its signed DAG under "+
-		"that load instead.",
+		"allocations a record by service, peak memory, and bytes on each topic. Then it measures how long a session waits for its signed DAG under a fifth "+
+		"of that load, with graces of 0.",
 		"provctl bench --input fleet.jsonl.gz --copies 115 --runs 3 --json",
 		"provctl bench --transactions both",
-		"provctl bench --rate 8000 --duration 60s",
+		"provctl bench --measure latency --rate 8000 --duration 60s",
 		"provctl bench --brokers 127.0.0.1:9092 --pid broker=4711")
 }
 
@@ -61,35 +63,16 @@ func (c *benchCmd) Run(g *globals) error {
 	if err != nil {
 		return err
 	}
-	var on, off []bench.Result
-	for range max(c.Runs, 1) {
-		for _, no := range []bool{false, true} {
-			if no && c.Transactions == "on" || !no && c.Transactions == "off" {
-				continue
-			}
-			if !cfgGiven(c) && len(c.Brokers) > 0 {
-				cfg.Flags.Prefix = fmt.Sprintf("bench-%d.", time.Now().UnixNano())
-			}
-			cfg.NoTransactions = no
-			res, err := bench.Run(g.ctx, cfg)
-			g.progressDone()
-			if err != nil {
-				return err
-			}
-			if no {
-				off = append(off, res)
-			} else {
-				on = append(on, res)
-			}
+	r := &benchReport{}
+	if c.Measure != "latency" {
+		if r, err = c.drain(g, cfg); err != nil {
+			return err
 		}
 	}
-	r := median(on)
-	if c.Transactions == "off" {
-		r = median(off)
-	} else if c.Transactions == "both" {
-		r.Off = median(off)
-		cost := 100 * (r.Seconds - r.Off.Seconds) / r.Seconds
-		r.Cost = &cost
+	if c.Measure != "drain" {
+		if err := c.latency(g, cfg, r); err != nil {
+			return err
+		}
 	}
 	if g.json {
 		return g.printJSON(r)
@@ -98,8 +81,76 @@ func (c *benchCmd) Run(g *globals) error {
 	return nil
 }
 
-// cfgGiven tells whether the deployment is the user's own.
-func cfgGiven(c *benchCmd) bool { return c.Prefix != "" }
+// drain measures the backlog as often as asked for, with and without
+// transactions by turns where both are asked for.
+func (c *benchCmd) drain(g *globals, cfg bench.Config) (*benchReport, error) {
+	var on, off []bench.Result
+	for range max(c.Runs, 1) {
+		for _, no := range []bool{false, true} {
+			if no && c.Transactions == "on" || !no && c.Transactions == "off" {
+				continue
+			}
+			cfg.NoTransactions = no
+			res, err := c.once(g, cfg)
+			if err != nil {
+				return nil, err
+			}
+			if no {
+				off = append(off, res)
+			} else {
+				on = append(on, res)
+			}
+		}
+	}
+	if c.Transactions == "off" {
+		return median(off), nil
+	}
+	r := median(on)
+	if c.Transactions == "both" {
+		r.Off = median(off)
+		cost := 100 * (r.Seconds - r.Off.Seconds) / r.Seconds
+		r.Cost = &cost
+	}
+	return r, nil
+}
+
+// latency adds the latency under load to a report; without a drain its other
+// figures are those of this load.
+func (c *benchCmd) latency(g *globals, cfg bench.Config, r *benchReport) error {
+	cfg.Rate, cfg.Duration, cfg.NoTransactions = c.Rate, c.Duration, c.Transactions == "off"
+	if cfg.Rate == 0 {
+		cfg.Rate = r.EnvelopesPS / 5
+	}
+	if cfg.Rate == 0 {
+		return fmt.Errorf("--rate: name the load, since nothing is drained before")
+	}
+	cfg.Window.SealGrace, cfg.Window.CompleteGrace, cfg.Window.Grace = 0, 0, 0
+	if cfg.PprofDir != "" {
+		cfg.PprofDir = filepath.Join(cfg.PprofDir, "latency")
+		if err := os.MkdirAll(cfg.PprofDir, 0o755); err != nil {
+			return err
+		}
+	}
+	res, err := c.once(g, cfg)
+	if err != nil {
+		return err
+	}
+	if r.Records == 0 {
+		r.Result = res
+	}
+	r.Latency = res.Latency
+	return nil
+}
+
+// once measures once, on a deployment of its own unless one was named.
+func (c *benchCmd) once(g *globals, cfg bench.Config) (bench.Result, error) {
+	if c.Prefix == "" && len(c.Brokers) > 0 {
+		cfg.Flags.Prefix = fmt.Sprintf("bench-%d.", time.Now().UnixNano())
+	}
+	res, err := bench.Run(g.ctx, cfg)
+	g.progressDone()
+	return res, err
+}
 
 func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
 	exe, err := os.Executable()
@@ -108,13 +159,10 @@ func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
 	}
 	w := window.DefaultConfig()
 	w.SealGrace = c.SealGrace
-	if c.Rate > 0 {
-		w.SealGrace, w.CompleteGrace, w.Grace = 0, 0, 0
-	}
 	cfg = bench.Config{
 		Flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix}, Copies: fleet.Copies{N: c.Copies, Parallel: c.Parallel, Salt: "bench"},
 		Partitions: c.Partitions, Replication: c.Replication, Window: w, Compression: c.Compression, PprofDir: c.Pprof,
-		Command: []string{exe, "bench-child"}, Delete: len(c.Brokers) > 0 && c.Prefix == "", Rate: c.Rate, Duration: c.Duration,
+		Command: []string{exe, "bench-child"}, Delete: len(c.Brokers) > 0 && c.Prefix == "",
 		Disk: c.Disk, Stderr: g.stderr, Progress: g.progress, Pids: map[string]int{},
 	}
 	if c.Input != "" {
@@ -188,16 +236,16 @@ func median(runs []bench.Result) *benchReport {
 }
 
 func (r *benchReport) text(g *globals) {
-	if r.Latency != nil {
-		l := r.Latency
-		g.printf("%d sessions at %.0f records/s: sessionEnd to signed DAG p50 %.0f ms, p90 %.0f ms, p99 %.0f ms, most %.0f ms; %d not signed\n",
-			l.Sessions, l.Rate, l.P50, l.P90, l.P99, l.Max, l.Unsigned)
-	} else {
+	if r.EnvelopesPS > 0 {
 		g.printf("%d records, %d runs, %d DAGs in %.2f s: %.0f envelopes/s", r.Records, r.Runs, r.DAGs, r.Seconds, r.EnvelopesPS)
 		if len(r.All) > 1 {
 			g.printf(" (median of %d; %.0f to %.0f)", len(r.All), r.LeastPS, r.MostPS)
 		}
 		g.printf("\n")
+	}
+	if l := r.Latency; l != nil {
+		g.printf("%d sessions at %.0f records/s: sessionEnd to signed DAG p50 %.0f ms, p90 %.0f ms, p99 %.0f ms, most %.0f ms; %d not signed\n",
+			l.Sessions, l.Rate, l.P50, l.P90, l.P99, l.Max, l.Unsigned)
 	}
 	g.printf("%-12s %14s %12s %12s %14s\n", "", "CPU us/record", "allocs", "bytes", "peak RSS MiB")
 	for _, name := range sortedKeys(r.CPU) {
