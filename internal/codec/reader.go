@@ -179,7 +179,8 @@ func (r *Reader) Read(rec *Record, now int64, emit func(runKey, value []byte)) R
 	r.recorded = max(0, min(rec.Timestamp, now))
 	r.asked = 0
 	if dead := r.record(rec.Value); dead.Kind != "" {
-		r.result.DeadLetter = &dead
+		escapes := dead // only what is told is allocated
+		r.result.DeadLetter = &escapes
 	}
 	result := r.result
 	r.rec, r.emit, r.result = nil, nil, Result{}
