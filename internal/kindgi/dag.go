@@ -29,7 +29,6 @@ package kindgi
 import (
 	"encoding/binary"
 	"strconv"
-	"time"
 )
 
 // Version is the only schema version that is read and written.
@@ -255,7 +254,7 @@ func (r *Reader) timestamp(i int) (int, Span) {
 	if next < 0 {
 		return -1, Span{}
 	}
-	if _, err := time.Parse(time.RFC3339, string(r.Bytes(s))); err != nil {
+	if !rfc3339(r.Bytes(s)) {
 		return -1, Span{}
 	}
 	return next, s
@@ -275,7 +274,26 @@ func (r *Reader) signature(i int) int {
 	i, r.KeyID = r.open(r.literal(i, `,"keyId":"`))
 	i, r.SignedAt = r.timestamp(r.literal(i, `,"signedAt":"`))
 	i, r.Signature = r.text(r.literal(i, `,"value":"`))
+	if i < 0 || !base64Text(r.Bytes(r.Signature)) {
+		return -1
+	}
 	return r.literal(i, `}`)
+}
+
+// base64Text is the schema's pattern of a signature value; how long it is and
+// what its unused bits are is for the verifier.
+func base64Text(b []byte) bool {
+	for pad := 0; pad < 2 && len(b) > 0 && b[len(b)-1] == '='; pad++ {
+		b = b[:len(b)-1]
+	}
+	for _, c := range b {
+		if (c|0x20) < 'a' || (c|0x20) > 'z' {
+			if (c < '0' || c > '9') && c != '+' && c != '/' {
+				return false
+			}
+		}
+	}
+	return len(b) > 0
 }
 
 func (r *Reader) edgeArray(i int) int {
