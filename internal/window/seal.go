@@ -231,9 +231,11 @@ func (p *Partition) sealHeavy(emit func(Emission)) {
 
 // sealPart seals the records up to the clock; the others open the next segment.
 func (p *Partition) sealPart(r *run, emit func(Emission)) {
-	// The turns tell of all their records, those that move on included.
-	p.tellTurns(r, p.analyze(r, false), true, emit)
+	// The turns tell of all their records, those that move on included, as they
+	// stand once the segment is sealed; they are told before the DAG.
+	turns := p.turnsToTell(r, p.analyze(r, false), true)
 	r.turnsTold = true
+	var dag []Emission
 	upTo, rest, moved := r.seg.Split(p.clock)
 	since := make(map[int32]int32, len(r.segTurns))
 	for _, ti := range r.segTurns {
@@ -245,7 +247,7 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	listedBefore := r.listed
 	p.clearSegment(r)
 	r.seg = upTo
-	p.seal(r, bySize, p.clock, emit)
+	p.seal(r, bySize, p.clock, func(e Emission) { dag = append(dag, e) })
 	r.turnsTold = false
 	rest.AfterEnd = r.ended
 	p.clearSegment(r)
@@ -256,7 +258,13 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	if listedBefore {
 		p.touch(r)
 	}
-	p.analyze(r, false)
+	v := p.analyze(r, false)
+	for _, ti := range turns {
+		p.tellTurn(r, v, ti, p.closingAtEnd(r, ti), emit)
+	}
+	for _, e := range dag {
+		emit(e)
+	}
 	p.rescheduleTurns(r)
 	p.schedule(r)
 	if rest.Weight >= p.cfg.MaxRunWeight {
