@@ -315,3 +315,54 @@ func ExampleReader() {
 	fmt.Println(result.DeadLetter.Kind, result.DeadLetter.Pointer, result.DeadLetter.Keyword)
 	// Output: envelope /params/metadata/session_id format
 }
+
+// The cases of the ACS reference implementation, with the pointers it reports.
+func TestReferenceCases(t *testing.T) {
+	text, err := os.ReadFile("testdata/request-validation.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		Valid   any
+		Invalid []struct {
+			Name, Remove string
+			Set          map[string]any
+			Pointer      string `json:"error_pointer"`
+		}
+	}
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(t, Config{})
+	wantAccepted(t, r, "valid", hookRecord(cases.Valid))
+	for _, c := range cases.Invalid {
+		v := violation{Remove: c.Remove}
+		for pointer, value := range c.Set {
+			v.Set, v.Value = pointer, value
+		}
+		result, _ := read(t, r, hookRecord(v.apply(cases.Valid)))
+		if d := result.DeadLetter; d == nil || d.Kind != KindEnvelope || d.Pointer != c.Pointer {
+			t.Errorf("%s: %+v, want %q", c.Name, d, c.Pointer)
+		}
+	}
+}
+
+// Bad records among good ones change nothing about the good ones, and leave
+// nothing behind in the reader.
+func TestBadRecordsBetweenGoodOnes(t *testing.T) {
+	r := newReader(t, Config{})
+	good := hookRecord(envelope)
+	bad := []*Record{
+		hookRecord("{"), hookRecord(replaced(envelope, "completed", "x")), hookRecord(replaced(envelope, "completed", `\ud800`)),
+		decisionRecord(replaced(answer, "allow", "deny")), hookRecord("[" + envelope + ",1]"), decisionRecord("null"),
+	}
+	_, first := read(t, r, good)
+	for i := range 2000 {
+		if result, _ := read(t, r, bad[i%len(bad)]); result.DeadLetter == nil {
+			t.Fatalf("record %d is accepted", i)
+		}
+		if _, out := read(t, r, good); len(out) != 1 || out[0].text != first[0].text {
+			t.Fatalf("after bad record %d a good one reads otherwise", i)
+		}
+	}
+}
