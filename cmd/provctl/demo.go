@@ -240,7 +240,7 @@ func (d *demo) drain(timeout time.Duration) error {
 	p.Start(pipeline.Ingest, pipeline.Signer)
 	err := p.Wait(ctx, 20*time.Millisecond, func(ctx context.Context) (bool, error) {
 		lag, err := pipeline.IngestLag(ctx, d.cluster)
-		d.g.progress("ingest: %d records to go", lag)
+		d.g.bar("ingest", d.loaded.Records-lag, d.loaded.Records)
 		return lag == 0, err
 	})
 	track := pipeline.Track(d.cluster)
@@ -248,7 +248,7 @@ func (d *demo) drain(timeout time.Duration) error {
 		p.Start(pipeline.Aggregator)
 		err = p.Wait(ctx, 50*time.Millisecond, func(ctx context.Context) (bool, error) {
 			s, err := track.State(ctx)
-			d.g.progress("%s", s)
+			d.g.bar("aggregator and signer", int64(s.Runs-s.Open), int64(s.Runs))
 			return s.Drained(), err
 		})
 	}

@@ -25,17 +25,17 @@ func TestDemoTwiceGivesTheSame(t *testing.T) {
 		if status := run(context.Background(), args, os.Getenv, &out, &errs); status != 0 {
 			t.Fatalf("status %d: %s%s", status, errs.String(), out.String())
 		}
-		dags[i] = values(t, filepath.Join(dir, "prov.runs.jsonl"), func(key string, v map[string]any) string {
+		dags[i] = keptValues(t, filepath.Join(dir, "prov.runs.jsonl"), func(key string, v map[string]any) string {
 			delete(v, "createdAt")
 			return v["id"].(string)
 		})
-		sessions[i] = values(t, filepath.Join(dir, "prov.sessions.jsonl"), func(key string, v map[string]any) string {
+		sessions[i] = keptValues(t, filepath.Join(dir, "prov.sessions.jsonl"), func(key string, v map[string]any) string {
 			for _, name := range []string{"revision", "sealed_by"} {
 				delete(v, name)
 			}
 			return key // the last one, which is final, stays
 		})
-		turns[i] = values(t, filepath.Join(dir, "prov.turns.jsonl"), func(key string, v map[string]any) string {
+		turns[i] = keptValues(t, filepath.Join(dir, "prov.turns.jsonl"), func(key string, v map[string]any) string {
 			for _, name := range []string{"revision", "closed_by"} {
 				delete(v, name)
 			}
@@ -49,8 +49,8 @@ func TestDemoTwiceGivesTheSame(t *testing.T) {
 	}
 }
 
-// values reads the values of a kept topic, each changed and named by f.
-func values(t *testing.T, path string, f func(key string, v map[string]any) string) map[string]string {
+// keptValues reads the values of a kept topic, each changed and named by f.
+func keptValues(t *testing.T, path string, f func(key string, v map[string]any) string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {

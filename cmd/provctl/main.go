@@ -42,6 +42,10 @@ type cli struct {
 	Schema     schemaCmd     `cmd:"" group:"evidence" help:"List and print the JSON Schemas of what is read and written."`
 	Redrive    redriveCmd    `cmd:"" group:"cluster" help:"Send dead letters back to the topics they came from."`
 	Reconcile  reconcileCmd  `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
+
+	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete provctl's command lines."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"Candidates for a command line."`
+	Man        manCmd        `cmd:"" help:"Print the manual page."`
 }
 
 // errDoesNotHold is wrapped by commands whose check ran and failed.

@@ -30,6 +30,17 @@ func (g *globals) progress(format string, args ...any) {
 	}
 }
 
+// bar is progress of which the whole is known.
+func (g *globals) bar(what string, done, whole int64) {
+	const width = 30
+	if whole <= 0 {
+		return
+	}
+	done = min(max(done, 0), whole)
+	full := int(done * width / whole)
+	g.progress("%s [%s%s] %3d %%", what, strings.Repeat("#", full), strings.Repeat(".", width-full), 100*done/whole)
+}
+
 // progressDone clears the progress line.
 func (g *globals) progressDone() {
 	if g.tty {
