@@ -102,7 +102,7 @@ func finish(t *testing.T, c *kafkatest.Cluster, d *processes.Deployment, quiet t
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := d.Drain(ctx, c.Client(t), quiet); err != nil {
+	if err := d.Drain(ctx, c.Client(t), c.Opts, quiet); err != nil {
 		for _, p := range d.Processes() {
 			t.Logf("%s-%d: %s", p.Service, p.Instance, p.LogTail())
 		}
@@ -312,24 +312,23 @@ func TestBacklog(t *testing.T) {
 		for _, frozen := range [][]string{processes.Services, {"ingest"}} {
 			t.Run(strings.Join(frozen, "-"), func(t *testing.T) {
 				w := window.DefaultConfig()
-				w.CompleteGrace, w.Grace, w.SealGrace, w.TurnIdle, w.SessionIdle = time.Second, 2*time.Second, 2*time.Second, 5*time.Second, 6*time.Second
+				w.CompleteGrace, w.Grace, w.SealGrace = time.Second, 2*time.Second, 2*time.Second
+				w.TurnIdle, w.SessionIdle = 9*time.Second, 10*time.Second // shorter than the stop
 				d := deploy(t, c, w)
 				startAll(t, d)
-				file := filepath.Join(d.Dir, "fleet.jsonl")
-				provctl(t, d, "generate", "--seed", fmt.Sprint(len(frozen)), "--sessions", "40", "-o", file)
-				sent := make(chan error, 1)
-				send := func(salt string) {
-					_, err := d.Provctl(t.Context(), "replay", file, "--salt", salt, "--shift-to-now", "--rate", "400", "--create-topics")
-					sent <- err
+				sent := make(chan error, 2)
+				send := func(seed uint64) {
+					cfg := generate.Config{Seed: seed, Sessions: 60}
+					sent <- d.Feed(t.Context(), cfg, 300, func() {})
 				}
-				go send("before" + frozen[0])
+				go send(uint64(len(frozen)))
 				time.Sleep(2 * time.Second)
 				for _, s := range frozen {
 					if err := d.Get(s, 0).Pause(); err != nil {
 						t.Fatal(err)
 					}
 				}
-				go send("while" + frozen[0])
+				go send(uint64(10 + len(frozen)))
 				time.Sleep(12 * time.Second)
 				for _, s := range frozen {
 					if err := d.Get(s, 0).Resume(); err != nil {
@@ -341,7 +340,7 @@ func TestBacklog(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				o := finish(t, c, d, 10*time.Second)
+				o := finish(t, c, d, 5*time.Second)
 				for _, code := range []string{"step_after_seal", "decision_after_seal"} {
 					if n := o.Anomaly[code]; n != 0 {
 						t.Errorf("%d %s", n, code)

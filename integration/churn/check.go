@@ -23,7 +23,7 @@ func (t *trial) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	t.log("draining")
-	if err := t.deployment.Drain(ctx, t.client, quiet); err != nil {
+	if err := t.deployment.Drain(ctx, t.client, t.opts, quiet); err != nil {
 		t.report.violation("draining: %v", err)
 	}
 	t.log("stopping")

@@ -204,6 +204,11 @@ func clip(s string) string {
 // partition, up to the last stable offset at the time of the call. A topic that
 // does not exist is an error.
 func ReadTopic(ctx context.Context, opts []kgo.Opt, topic string, f func(*kgo.Record) error) error {
+	return readTopic(ctx, opts, topic, nil, f)
+}
+
+// readTopic begins at the given offsets, and where none is given at the start.
+func readTopic(ctx context.Context, opts []kgo.Opt, topic string, from map[int32]int64, f func(*kgo.Record) error) error {
 	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(100*time.Millisecond), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{}))...)
 	if err != nil {
@@ -224,7 +229,7 @@ func ReadTopic(ctx context.Context, opts []kgo.Opt, topic string, f func(*kgo.Re
 	}
 	for _, p := range slices.Sorted(maps.Keys(ends[topic])) {
 		start, _ := starts.Lookup(topic, p)
-		if err := readPartition(ctx, cl, topic, p, start.Offset, ends[topic][p].Offset, f); err != nil {
+		if err := readPartition(ctx, cl, topic, p, max(start.Offset, from[p]), ends[topic][p].Offset, f); err != nil {
 			return err
 		}
 	}

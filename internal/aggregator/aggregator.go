@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.ClockTolerance == 0 {
 		cfg.ClockTolerance = DefaultClockTolerance
 	}
-	m := newMetrics(cfg.Registerer)
+	m := newMetrics(cfg.Registerer, cfg.Health)
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Steps}},
 		func(ctx context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
 			s := &service{cfg: cfg, cluster: c, metrics: m}

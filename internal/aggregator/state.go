@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -47,6 +48,7 @@ func (t *task) writeState(next int64, out *kafka.Out) error {
 	r := t.slab.Record()
 	r.Topic, r.Partition = t.s.cfg.Topic(topics.AggregatorState), t.partition
 	r.Key, r.Value = []byte(metaKey), value
+	t.s.metrics.stateBytes.WithLabelValues(strconv.Itoa(int(t.partition))).Add(float64(len(r.Key) + len(r.Value)))
 	out.Produce(r)
 	return nil
 }
@@ -79,9 +81,11 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	}
 	t := s.newTask(in.Partition, w)
 	records := 0
+	restoring := s.metrics.restoreBegins(in.Partition, stored.Next-stored.Low)
+	defer restoring.done()
 	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
 		records += len(recs)
-		s.metrics.restored.Add(float64(len(recs)))
+		restoring.read(recs[len(recs)-1].Offset+1, stored.Next, len(recs))
 		t.feed(recs, func(window.Emission) {})
 		return nil
 	})
@@ -96,6 +100,7 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	// What was replayed was taken with the configuration of its time; the
 	// present one holds from here on.
 	w.SetConfig(s.cfg.Window)
+	t.baseline()
 	t.publish(true)
 	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", records, "low", stored.Low, "next", stored.Next)
 	return t, nil

@@ -26,6 +26,7 @@ type task struct {
 	slab kafka.Slab
 	out  *kafka.Out
 	emit func(window.Emission)
+	told told
 }
 
 // output is where records of one kind go, and their headers that never change.
@@ -123,6 +124,7 @@ func (t *task) Gap(from, to int64, _ *kafka.Out) error {
 
 // Flush implements [kafka.Task]: the partition's record in the state topic.
 func (t *task) Flush(next int64, out *kafka.Out) error {
+	t.report(next)
 	return t.writeState(next, out)
 }
 

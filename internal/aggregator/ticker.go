@@ -19,6 +19,9 @@ const (
 	// freshInterval is the longest time between two ticks of a partition while
 	// records come: graces start from a clock that is at most so old.
 	freshInterval = time.Second
+	// watchInterval is the longest time between two observations, so that the
+	// age of the clock can be told also while nobody waits for a tick.
+	watchInterval = 15 * time.Second
 )
 
 // ticker appends ticks to the partitions that this instance owns, with a plain
@@ -94,6 +97,7 @@ func (t *ticker) run(ctx context.Context) {
 	defer t.producer.Close()
 	pause := tickInterval
 	last := int64(math.MinInt64)
+	looked := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,8 +105,10 @@ func (t *ticker) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		pause = tickInterval
-		if !t.wanted(time.Now()) {
+		if now := time.Now(); !t.wanted(now) && now.Sub(looked) < watchInterval {
 			continue
+		} else {
+			looked = now
 		}
 		o, err := t.hooks.Observe(ctx)
 		if err != nil {

@@ -59,7 +59,9 @@ type Graph struct {
 	resultOf        []int32 // by step that calls: 1 + its result
 	callFound       []bool  // by step that is a result
 
-	b builder
+	b    builder
+	text []byte // storage of Document
+	syms []segment.Sym
 }
 
 // Build makes the graph of a segment. order and index are those of the same

@@ -29,7 +29,7 @@ type Document struct {
 // Document writes the graph. codes gives the anomaly codes of a record, sorted;
 // createdAt is the clock at the seal in milliseconds.
 func (g *Graph) Document(tenant, session string, createdAt int64, codes func(segment.Ref) []string) Document {
-	w := writer{g: g, codes: codes}
+	w := writer{g: g, codes: codes, b: g.text[:0], syms: g.syms}
 	// The hashed text [nodes,edges] and the record hold the same two arrays:
 	// they are written once, nodes first, and put together.
 	w.b = append(w.b, '[')
@@ -57,13 +57,32 @@ func (g *Graph) Document(tenant, session string, createdAt int64, codes func(seg
 	v = jcs.AppendString(v, tenant)
 	v = append(v, `,"version":"`+Version+`"}`...)
 	doc.Value = v
+	g.text, g.syms = w.b, w.syms
 	return doc
 }
 
 // AppendTime appends an instant as rules.md §0 prints it: RFC 3339, UTC,
 // exactly three fraction digits.
 func AppendTime(b []byte, ms int64) []byte {
-	return time.UnixMilli(ms).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	t := time.UnixMilli(ms).UTC()
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
+		return t.AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	}
+	hour, minute, second := t.Clock()
+	b = append(b, byte('0'+year/1000), byte('0'+year/100%10), byte('0'+year/10%10), byte('0'+year%10), '-')
+	b = append2(b, int(month), '-')
+	b = append2(b, day, 'T')
+	b = append2(b, hour, ':')
+	b = append2(b, minute, ':')
+	b = append2(b, second, '.')
+	milli := t.Nanosecond() / 1e6
+	return append(b, byte('0'+milli/100), byte('0'+milli/10%10), byte('0'+milli%10), 'Z')
+}
+
+// append2 appends two digits and what follows them.
+func append2(b []byte, n int, then byte) []byte {
+	return append(b, byte('0'+n/10), byte('0'+n%10), then)
 }
 
 // writer appends the parts of a DAG as JCS: members sorted, sets sorted.
@@ -166,20 +185,24 @@ func (w *writer) actor(s *segment.Step, kind NodeKind) {
 	}
 	w.b = append(w.b, `"actor":"`...)
 	w.b = append(w.b, prefix...)
-	start := len(w.b)
-	w.b = jcs.AppendString(w.b, seg.Syms.Bytes(name))
-	w.b = append(w.b[:start], w.b[start+1:]...) // the string goes on behind the prefix
-	w.b = append(w.b, ',')
+	w.b = append(appendRest(w.b, seg.Syms.Bytes(name)), ',')
+}
+
+// appendRest appends the JSON text of a string that goes on behind a prefix:
+// without its first quote.
+func appendRest(b, s []byte) []byte {
+	start := len(b)
+	b = jcs.AppendString(b, s)
+	copy(b[start:], b[start+1:])
+	return b[:len(b)-1]
 }
 
 func (w *writer) contentAndID(node int32, kind NodeKind, hash *acs.Hash, topic segment.Sym, partition int32, offset int64, index int32) {
 	w.b = append(w.b, `,"contentHash":"sha256:`...)
 	w.b = hex.AppendEncode(w.b, hash[:])
-	w.b = append(w.b, `","contentRef":`...)
-	start := len(w.b)
-	w.b = jcs.AppendString(w.b, w.g.Order.Seg.Syms.Bytes(topic))
-	w.b = slices.Insert(w.b, start+1, []byte("blob://kafka/")...)
-	w.b = append(w.b[:len(w.b)-1], '/')
+	w.b = append(w.b, `","contentRef":"blob://kafka/`...)
+	w.b = appendRest(w.b, w.g.Order.Seg.Syms.Bytes(topic))
+	w.b[len(w.b)-1] = '/'
 	w.b = strconv.AppendInt(w.b, int64(partition), 10)
 	w.b = append(w.b, '/')
 	w.b = strconv.AppendInt(w.b, offset, 10)

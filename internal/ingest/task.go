@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"hash"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -66,7 +67,11 @@ func (s *service) open(c *kafka.Cluster, in kafka.Input) (kafka.Task, error) {
 // Process implements [kafka.Task].
 func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 	reader := <-t.s.readers
-	defer func() { t.s.readers <- reader }()
+	began := time.Now()
+	defer func() {
+		t.s.metrics.batch.Observe(time.Since(began).Seconds())
+		t.s.readers <- reader
+	}()
 	t.out, t.batch.open = out, true
 	if first := records[0].Offset; first < t.next {
 		// The topic was truncated, or deleted and created again: its offsets
@@ -108,6 +113,10 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
 	c.bytes.Add(float64(len(r.Value)))
 	c.steps.Add(float64(res.Steps))
 	c.dropped.Add(float64(res.Dropped))
+	c.rejected.Add(float64(res.Rejected))
+	if attempts(r) > 0 {
+		c.redriven.Inc()
+	}
 	if res.DeadLetter != nil {
 		b.deadLetters++
 		t.s.metrics.deadLetters.WithLabelValues(t.topic, res.DeadLetter.Kind).Inc()

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -24,6 +25,9 @@ type Status struct {
 	LastCommit  time.Time // of a transaction
 	LastError   string    // that ended a loop
 	LastErrorAt time.Time
+	CaughtUp    bool // the backlog of the start was worked off
+	Partitions  []PartitionStatus
+	Notes       map[string]string // what else a service tells people, by name
 }
 
 // NotReady says why the service does not do its work now; "" if it does.
@@ -37,6 +41,8 @@ func (s Status) NotReady() string {
 		return "starting"
 	case s.Opening > 0:
 		return "restoring partitions"
+	case !s.CaughtUp:
+		return "catching up with the backlog"
 	}
 	return ""
 }
@@ -49,6 +55,20 @@ func (h *Health) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.status
+}
+
+// Note tells people something under a name; an empty text takes it back.
+func (h *Health) Note(name, text string) {
+	h.update(func(s *Status) {
+		notes := maps.Clone(s.Notes) // the old map was given out
+		if notes == nil {
+			notes = make(map[string]string)
+		}
+		if notes[name] = text; text == "" {
+			delete(notes, name)
+		}
+		s.Notes = notes
+	})
 }
 
 func (h *Health) update(f func(*Status)) {

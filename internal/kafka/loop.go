@@ -34,6 +34,11 @@ type LoopSpec struct {
 	OnTransaction func(TransactionEnd)
 	// OnTasks is told when tasks opened, are opening, or went.
 	OnTasks func(open, opening int)
+
+	// RunService's own: it is told of partitions and commits, and the hooks of
+	// the client that consumes and produces.
+	lag         *lagMonitor
+	clientHooks func() []kgo.Hook
 }
 
 // TransactionEnd describes a transaction that ended.
@@ -180,6 +185,9 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.OnPartitionsLost(l.lost),
 	}
 	opts = append(opts, producerOptions(l.cfg.Prefix)...)
+	if l.spec.clientHooks != nil {
+		opts = append(opts, kgo.WithHooks(l.spec.clientHooks()...))
+	}
 	if !l.cfg.NoTransactions {
 		opts = append(opts,
 			kgo.TransactionalID(TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance)),
@@ -458,7 +466,9 @@ func (l *Loop) end(commit bool) error {
 			continue
 		}
 		w.touched = false
-		if !committed {
+		if committed {
+			l.spec.lag.commit(key, w.next, w.stamp)
+		} else {
 			// What the task has seen did not happen.
 			l.log.Info("a transaction was aborted; its partition starts again from what is committed", "topic", key.topic, "partition", key.partition)
 			l.reopen(key)

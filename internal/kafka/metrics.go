@@ -1,12 +1,18 @@
 package kafka
 
 import (
+	"errors"
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kprom"
 )
 
 // loopMetrics of every service; service is a label:
 //
-//	provstream_transactions_total{service,result}     result is committed, aborted or failed
+//	provstream_transactions_total{service,result}     result is committed, aborted, failed or fenced
 //	provstream_transaction_duration_seconds{service}  from the first record to the commit
 //	provstream_transaction_end_seconds{service}       of it, flush and commit
 //	provstream_input_records_total{service}           records consumed, repeats after an abort included
@@ -14,13 +20,31 @@ import (
 //	provstream_output_bytes_total{service}            bytes of their keys and values
 //	provstream_restarts_total{service}                lives of the loop after the first
 //	provstream_partitions{service,state}              state is open or opening
+//	provstream_ready{service}                         1 while /ready answers 200
+//	provstream_consumer_lag_records{service,topic,partition}   not committed yet, of owned partitions
+//	provstream_consumer_lag_seconds{service,topic,partition}   how long ago the oldest of them came
+//
+// and, of the client that consumes and produces, those of kprom with the prefix
+// provstream_kafka_.
 type loopMetrics struct {
 	transactions                    *prometheus.CounterVec
 	duration, end                   prometheus.Observer
 	input, output, outputBytes      prometheus.Counter
 	restarts                        prometheus.Counter
 	partitionsOpen, partitionsStart prometheus.Gauge
+	lagRecords, lagSeconds          *prometheus.GaugeVec
+
+	reg     prometheus.Registerer
+	service string
 }
+
+// results of a transaction, as label values.
+const (
+	resultCommitted = "committed"
+	resultAborted   = "aborted"
+	resultFailed    = "failed"
+	resultFenced    = "fenced"
+)
 
 func newLoopMetrics(reg prometheus.Registerer, service string) *loopMetrics {
 	label := prometheus.Labels{"service": service}
@@ -41,7 +65,16 @@ func newLoopMetrics(reg prometheus.Registerer, service string) *loopMetrics {
 	partitions := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "provstream_partitions", Help: "Input partitions that this instance owns.", ConstLabels: label,
 	}, []string{"state"})
+	lag := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "provstream_consumer_lag_" + name, Help: help, ConstLabels: label}, []string{"topic", "partition"})
+	}
+	for _, r := range []string{resultCommitted, resultAborted, resultFailed, resultFenced} {
+		transactions.WithLabelValues(r) // so that a rate of it is 0 and not nothing
+	}
 	m := &loopMetrics{
+		reg: reg, service: service,
+		lagRecords:   lag("records", "Records of an owned partition that are not committed yet."),
+		lagSeconds:   lag("seconds", "How long ago the oldest record that is not committed came."),
 		transactions: transactions, duration: duration, end: end,
 		input:           counter("input_records_total", "Records consumed, repeats after an abort included."),
 		output:          counter("output_records_total", "Records produced."),
@@ -51,18 +84,61 @@ func newLoopMetrics(reg prometheus.Registerer, service string) *loopMetrics {
 		partitionsStart: partitions.WithLabelValues("opening"),
 	}
 	if reg != nil {
-		reg.MustRegister(transactions, duration, end, m.input, m.output, m.outputBytes, m.restarts, partitions)
+		reg.MustRegister(transactions, duration, end, m.input, m.output, m.outputBytes, m.restarts, partitions, m.lagRecords, m.lagSeconds)
 	}
 	return m
 }
 
+// watch makes the gauge that repeats what /ready says.
+func (m *loopMetrics) watch(h *Health) {
+	if m.reg == nil || h == nil {
+		return
+	}
+	m.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "provstream_ready", Help: "1 while the service does its work.", ConstLabels: prometheus.Labels{"service": m.service},
+	}, func() float64 {
+		if h.Status().NotReady() == "" {
+			return 1
+		}
+		return 0
+	}))
+}
+
+// clientHooks are the metrics of one client; it takes them along when it is closed.
+func (m *loopMetrics) clientHooks() []kgo.Hook {
+	if m.reg == nil {
+		return nil
+	}
+	return []kgo.Hook{kprom.NewMetrics("provstream", kprom.Subsystem("kafka"), kprom.Registerer(m.reg),
+		kprom.WithStaticLabel(prometheus.Labels{"service": m.service}), kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Batches, kprom.Records))}
+}
+
+func (m *loopMetrics) setLag(key tp, records int64, seconds float64) {
+	p := strconv.Itoa(int(key.partition))
+	m.lagRecords.WithLabelValues(key.topic, p).Set(float64(records))
+	m.lagSeconds.WithLabelValues(key.topic, p).Set(seconds)
+}
+
+func (m *loopMetrics) dropLag(key tp) {
+	p := strconv.Itoa(int(key.partition))
+	m.lagRecords.DeleteLabelValues(key.topic, p)
+	m.lagSeconds.DeleteLabelValues(key.topic, p)
+}
+
+// fenced tells whether an error says that another process took over.
+func fenced(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.FencedInstanceID)
+}
+
 func (m *loopMetrics) transaction(e TransactionEnd) {
-	result := "committed"
+	result := resultCommitted
 	switch {
+	case fenced(e.Err):
+		result = resultFenced
 	case e.Err != nil:
-		result = "failed"
+		result = resultFailed
 	case !e.Committed:
-		result = "aborted"
+		result = resultAborted
 	}
 	m.transactions.WithLabelValues(result).Inc()
 	m.duration.Observe(e.Duration.Seconds())

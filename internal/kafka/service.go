@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,8 @@ import (
 func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
 	cfg = cfg.WithDefaults()
 	m := newLoopMetrics(reg, cfg.Service)
+	m.watch(health)
+	spec.clientHooks = m.clientHooks
 	told := spec.OnTransaction
 	spec.OnTransaction = func(e TransactionEnd) {
 		if told != nil {
@@ -41,9 +44,9 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 			m.restarts.Inc()
 		}
 		first = false
-		err := runLife(ctx, cfg, health, spec, make)
+		err := runLife(ctx, cfg, m, health, spec, make)
 		health.update(func(s *Status) {
-			s.Running, s.Open, s.Opening = false, 0, 0
+			s.Running, s.Open, s.Opening, s.Partitions = false, 0, 0, nil
 			if err != nil {
 				s.LastError, s.LastErrorAt = err.Error(), time.Now()
 			}
@@ -52,7 +55,7 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 	})
 }
 
-func runLife(ctx context.Context, cfg Config, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
+func runLife(ctx context.Context, cfg Config, m *loopMetrics, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
 	cluster, err := Open(ctx, cfg.Flags)
 	if err != nil {
 		return err
@@ -64,6 +67,13 @@ func runLife(ctx context.Context, cfg Config, health *Health, spec LoopSpec, mak
 	open, err := make(ctx, cluster)
 	if err != nil {
 		return err
+	}
+	if m.reg != nil || health != nil {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		spec.lag = newLagMonitor(cluster, m, health)
+		wg.Go(func() { spec.lag.run(ctx) })
 	}
 	loop := NewLoop(cfg, cluster, spec, open)
 	health.update(func(s *Status) { s.Running = true })

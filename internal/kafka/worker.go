@@ -9,8 +9,8 @@ import (
 )
 
 // worker runs the task of one partition on a goroutine of its own. The loop
-// owns touched; the goroutine owns task, next and metadata (the loop reads
-// metadata only between jobs). The jobs channel is the bounded queue: a slow
+// owns touched; the goroutine owns task, next, stamp and metadata (the loop reads
+// them only between jobs). The jobs channel is the bounded queue: a slow
 // partition holds up the loop.
 type worker struct {
 	loop *Loop
@@ -24,6 +24,7 @@ type worker struct {
 
 	task     Task
 	next     int64
+	stamp    int64 // timestamp of the last record, ms
 	metadata string
 
 	mu      sync.Mutex
@@ -62,6 +63,7 @@ func (l *Loop) start(key tp, committed committedOnce) {
 	ctx, cancel := context.WithCancel(l.life)
 	w := &worker{loop: l, key: key, jobs: make(chan job, 2), done: make(chan struct{}), ctx: ctx, end: cancel}
 	l.workers[key] = w
+	l.spec.lag.add(key)
 	l.count(1, 0)
 	go w.run(committed)
 }
@@ -105,6 +107,7 @@ func (w *worker) openTask(committed committedOnce) error {
 		return fmt.Errorf("open %s/%d: %w", w.key.topic, w.key.partition, err)
 	}
 	w.task, w.next = task, max(0, in.Committed)
+	w.loop.spec.lag.commit(w.key, w.next, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
@@ -136,7 +139,8 @@ func (w *worker) do(j job) error {
 	if err := w.task.Process(j.records, j.out); err != nil {
 		return fmt.Errorf("process %s/%d@%d: %w", w.key.topic, w.key.partition, first, err)
 	}
-	w.next = j.records[len(j.records)-1].Offset + 1
+	last := j.records[len(j.records)-1]
+	w.next, w.stamp = last.Offset+1, last.Timestamp.UnixMilli()
 	return nil
 }
 
@@ -178,6 +182,7 @@ func (l *Loop) rebalance() error {
 					}
 					w.stop()
 					delete(l.workers, key)
+					l.spec.lag.remove(key)
 				}
 				if !e.lost {
 					l.start(key, committed)

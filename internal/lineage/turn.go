@@ -40,8 +40,14 @@ func (f *Facts) turnEnd(r segment.Ref, s *segment.Step) {
 // turnSummary: derived_from of the summary against the ids that the members
 // carry, and the steps of nested turns where those meet the count.
 func (f *Facts) turnSummary(r segment.Ref, s *segment.Step, turn int32, byNested bool) {
-	if f.order.Mem.MemoryLimited() && f.turns.HasSealedSteps(turn) {
-		return // some of the turn's ids may no longer be remembered
+	if f.order.Mem.MemoryLimited() {
+		sealed := f.turns.HasSealedSteps(turn)
+		if byNested {
+			f.turns.EachNested(turn, func(t int32) { sealed = sealed || f.turns.HasSealedSteps(t) })
+		}
+		if sealed {
+			return // some of the ids may no longer be remembered
+		}
 	}
 	stated := f.statedParents(s)
 	f.indexTurns()

@@ -120,7 +120,7 @@ func (a *analysis) stepFacts(it *item) {
 			it.fact("turn_id_mismatch", it.TurnID)
 		}
 		if t := a.turns[it.turn()]; t != nil && t.end == it {
-			turnEndFacts(it, t)
+			a.turnEndFacts(it, t)
 		}
 	case acs.HookPreCompact, acs.HookPostCompact:
 		a.compactionFacts(it)
@@ -160,7 +160,7 @@ func (a *analysis) deterministic() bool {
 	return producer(append(slices.Clone(a.past.items), a.items...)) == "deterministic"
 }
 
-func turnEndFacts(it *item, t *turn) {
+func (a *analysis) turnEndFacts(it *item, t *turn) {
 	met, _ := t.met()
 	if it.StepCount.Set && !met {
 		it.fact("turn_steps_mismatch", fmt.Sprintf("%s/%d", number(it.StepCount.Value), len(t.members)))
@@ -168,6 +168,10 @@ func turnEndFacts(it *item, t *turn) {
 	scope := t.scope()
 	if n := calls(scope); it.ToolCallCount.Set && it.ToolCallCount.Value != float64(n) {
 		it.fact("tool_call_count_mismatch", fmt.Sprintf("%s/%d", number(it.ToolCallCount.Value), n))
+	}
+	sealed := func(s *item) bool { return s.counted && s.segment < a.past.segments }
+	if a.past.limited && (slices.ContainsFunc(t.steps, sealed) || slices.ContainsFunc(scope, sealed)) {
+		return // what earlier steps carried may not be known any more
 	}
 	if it.HasSummary {
 		if missing, extra := difference(idsOf(scope), derived(it)); missing+extra > 0 {

@@ -70,7 +70,7 @@ func (h *history) seal(a *analysis, d *dag, checked bool, limit int) {
 			fits = false
 		}
 		h.note(it)
-		if t := a.turns[it.turn()]; !checked && it.counted && it.hook == acs.HookTurnStart && t.end == nil {
+		if t := a.turns[it.turn()]; !checked && it.counted && t != nil && t.start == it && t.end == nil {
 			h.openTurns[t.id] = true
 		}
 	}

@@ -152,6 +152,12 @@ func (p *Partition) apply(s *acs.Step) {
 	}
 	p.seq++
 	rec := &record{step: s, at: p.at(s.RecordedAt), seq: p.seq, weight: weight(s)}
+	var before *analysis // where a turn may be opened again
+	for _, t := range r.turns {
+		if !t.open && before == nil {
+			before = r.analysis()
+		}
+	}
 	r.add(rec)
 	if !r.open {
 		r.lastAt = rec.at
@@ -161,7 +167,7 @@ func (p *Partition) apply(s *acs.Step) {
 	if s.Type == acs.TypeStep && s.Rejected == "" && acs.HookOf(s.Method) == acs.HookSessionEnd && !r.hasEnd {
 		r.hasEnd, r.endAt = true, rec.at
 	}
-	r.touch(rec)
+	r.touch(rec, before)
 	p.actAtOnce(r, s.RecordedAt)
 	if r.weight >= 2*p.cfg.MaxRunWeight {
 		p.seal(r, "size", p.now(s.RecordedAt), func(*record) bool { return true })
@@ -201,8 +207,9 @@ func (r *run) add(rec *record) {
 	r.cached = nil
 }
 
-// touch opens, or opens again, the turn that a record belongs to.
-func (r *run) touch(rec *record) {
+// touch opens, or opens again, the turn that a record belongs to. before is
+// what the run was without it, where a turn is closed.
+func (r *run) touch(rec *record, before *analysis) {
 	id, step := r.turnOf(rec)
 	if id == "" {
 		return
@@ -219,12 +226,8 @@ func (r *run) touch(rec *record) {
 		return
 	}
 	s.open, s.since, s.dueAt = true, rec.seq, rec.at
-	s.quick = false
-	for _, it := range r.analysis().turns[id].steps {
-		if it.counted && it.hook == acs.HookTurnEnd && it.rec != rec {
-			s.quick = it.Outcome != "deferred"
-		}
-	}
+	end := before.turns[id].end
+	s.quick = end != nil && end.Outcome != "deferred"
 }
 
 // turnOf is the turn of a step, or of the step that a decision answers.
@@ -271,7 +274,7 @@ func (p *Partition) turnTimer(r *run, id string, s *turnState) timer {
 		tm.what = "complete"
 	}
 	if s.quick {
-		tm.due = s.dueAt + ms(p.cfg.CompleteGrace)
+		tm.due, tm.what = s.dueAt+ms(p.cfg.CompleteGrace), closedBy(t)
 		return tm
 	}
 	var end *item
@@ -318,13 +321,13 @@ func (p *Partition) timersOf(r *run) []timer {
 
 // grace of what a timer waits for; idle times and retentions are no graces.
 func (p *Partition) grace(t timer) time.Duration {
+	if t.turn != "" && t.run.turns[t.turn].quick {
+		return p.cfg.CompleteGrace
+	}
 	switch t.what {
 	case "complete":
 		return p.cfg.CompleteGrace
 	case "grace":
-		if t.run.turns[t.turn].quick {
-			return p.cfg.CompleteGrace
-		}
 		return p.cfg.Grace
 	case "session_end":
 		return p.cfg.SealGrace
@@ -334,7 +337,8 @@ func (p *Partition) grace(t timer) time.Duration {
 	return time.Hour
 }
 
-// actAtOnce: a grace of 0 acts with the record that makes it true.
+// actAtOnce: a grace of 0 acts with the record that makes it true, the turns'
+// before the run's.
 func (p *Partition) actAtOnce(r *run, recordedAt int64) {
 	if min(p.cfg.CompleteGrace, p.cfg.Grace, p.cfg.SealGrace, p.cfg.LateGrace) > 0 {
 		return
@@ -349,7 +353,12 @@ func (p *Partition) actAtOnce(r *run, recordedAt int64) {
 		if len(ready) == 0 {
 			return
 		}
-		p.fire(slices.MinFunc(ready, timer.compare), p.now(recordedAt))
+		p.fire(slices.MinFunc(ready, func(x, y timer) int {
+			if (x.turn == "") != (y.turn == "") {
+				return -strings.Compare(x.turn, y.turn)
+			}
+			return x.compare(y)
+		}), p.now(recordedAt))
 	}
 }
 
@@ -458,15 +467,8 @@ func (p *Partition) seal(r *run, by string, now int64, belongs func(*record) boo
 	r.past.seal(a, d, !size, p.cfg.MaxRunIDs)
 	r.hold(rest)
 	r.ended = r.ended || by == "session_end" || by == "late"
-
-	for _, id := range slices.Sorted(maps.Keys(r.turns)) {
-		s := r.turns[id]
-		if s.open && size {
-			continue
-		}
-		s.open = false
-		p.emitTurn(r, id, closedBy(r.analysis().turns[id]))
-	}
+	// The turns tell of all their records, those that have moved on included.
+	p.tellTurns(r, size)
 	if d != nil {
 		p.out = append(p.out, Emission{Kind: Run, Key: r.key, Value: d.value, ID: r.tenant + "/" + d.id, Time: now})
 	}
@@ -476,8 +478,21 @@ func (p *Partition) seal(r *run, by string, now int64, belongs func(*record) boo
 	p.emitSession(r, by)
 	r.open, r.hasEnd = false, false
 	r.forget = now + ms(p.cfg.IdleRetention)
-	if r.ended {
+	if by == "session_end" || by == "late" {
 		r.forget = now + ms(p.cfg.LateRetention)
+	}
+}
+
+// tellTurns closes the open turns, unless only closed ones are meant, and gives
+// each turn that tells anything new a last revision.
+func (p *Partition) tellTurns(r *run, closedOnly bool) {
+	for _, id := range slices.Sorted(maps.Keys(r.turns)) {
+		s := r.turns[id]
+		if s.open && closedOnly {
+			continue
+		}
+		s.open = false
+		p.emitTurn(r, id, closedBy(r.analysis().turns[id]))
 	}
 }
 

@@ -98,8 +98,10 @@ func (w *remembering) step(i int32) bool {
 	case Rejected:
 		info.Rejected = true
 		info.InDAG = info.InDAG || !info.Accepted && w.InDAG
-	case Loser:
-		info.Accepted = true
+	case Loser: // its winner may not have fitted
+		if !info.Accepted {
+			info.Accepted, info.InDAG = true, w.InDAG
+		}
 	default:
 		w.describe(info, s, standing)
 	}

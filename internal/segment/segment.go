@@ -276,8 +276,8 @@ func (g *Segment) Best(id Sym) int32 {
 
 // StepOfLastDecision returns the step of this segment that the decision added
 // last answers as far as the segment knows: of an error response the first
-// accepted step with its JSON-RPC id.
-func (g *Segment) StepOfLastDecision() int32 {
+// accepted step with its JSON-RPC id that wins its step_id, in mem too.
+func (g *Segment) StepOfLastDecision(mem *Memory) int32 {
 	d := &g.Decisions[len(g.Decisions)-1]
 	if d.requestID != None {
 		if s := g.Best(d.requestID); s != Nowhere {
@@ -297,7 +297,7 @@ func (g *Segment) StepOfLastDecision() int32 {
 		if s.jsonID != d.jsonID || s.Rejected || g.Best(s.StepID) != int32(i) {
 			continue
 		}
-		if first == Nowhere || g.CompareSteps(int32(i), first) < 0 {
+		if (first == Nowhere || g.CompareSteps(int32(i), first) < 0) && !mem.Accepted(g.Syms.Bytes(s.StepID)) {
 			first = int32(i)
 		}
 	}

@@ -6,7 +6,7 @@
 //
 //	/metrics   Prometheus
 //	/healthz   200 while the process works: restart it otherwise
-//	/ready     200 while the service does its work; 503 while it starts, restores or stops
+//	/ready     200 while the service does its work; 503 while it starts, restores, catches up or stops
 //	/status    a page for people
 //
 // It binds to loopback unless told otherwise; TLS and passwords come with a web
@@ -14,14 +14,18 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -195,11 +199,23 @@ func (s *Service) status(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(&b, "state         %s\n", state)
 	fmt.Fprintf(&b, "partitions    %d open, %d opening\n", st.Open, st.Opening)
 	fmt.Fprintf(&b, "transactions  %d committed, %d aborted or failed\n", st.Commits, st.Aborts)
+	for _, name := range slices.Sorted(maps.Keys(st.Notes)) {
+		fmt.Fprintf(&b, "%-13s %s\n", name, st.Notes[name])
+	}
 	if !st.LastCommit.IsZero() {
 		fmt.Fprintf(&b, "last commit   %s\n", st.LastCommit.UTC().Format(time.RFC3339))
 	}
 	if st.LastError != "" {
 		fmt.Fprintf(&b, "last error    %s %s\n", st.LastErrorAt.UTC().Format(time.RFC3339), st.LastError)
+	}
+	if len(st.Partitions) != 0 {
+		slices.SortFunc(st.Partitions, func(x, y kafka.PartitionStatus) int {
+			return cmp.Or(strings.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+		})
+		fmt.Fprintf(&b, "\n%-48s %12s %10s %10s\n", "partition", "next offset", "lag", "seconds")
+		for _, p := range st.Partitions {
+			fmt.Fprintf(&b, "%-48s %12d %10d %10.0f\n", p.Topic+"/"+strconv.Itoa(int(p.Partition)), p.Next, p.Lag, p.LagSeconds)
+		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, b.String())

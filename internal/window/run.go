@@ -28,6 +28,9 @@ var reasonNames = [reasonCount]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
+// Reasons are all of them; each is also the index of its count in [Stats].
+func Reasons() []Reason { return []Reason{bySessionEnd, byIdle, bySize, byPressure, byLate} }
+
 // run is one ACS session of one tenant: an open segment, and what is kept of
 // the sealed ones.
 type run struct {
@@ -53,6 +56,9 @@ type run struct {
 	revision      int // of the session summary
 	dirty         bool
 	nestedDirty   bool
+	// formerParents are turns that lost a turn inside them since the last seal
+	// but size: their counts may be met no longer.
+	formerParents map[string]struct{}
 	turnsTold     bool    // during a seal: the turns have had their last revision
 	counts        uint64  // grows when the turns' counts change
 	untoldTurns   []int32 // turnStarts that size seals left without turnEnd

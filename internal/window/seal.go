@@ -86,8 +86,7 @@ func (p *Partition) turnsToTell(r *run, v *view, size bool) []int32 {
 		list = append(list, ti)
 		return true
 	}
-	for i := range v.aggs {
-		ti := v.aggs[i].turn
+	withOuter := func(ti int32) {
 		choose(ti)
 		// A nested turn's steps may meet the count of the turns around it.
 		for n := 0; r.nesting && n < len(r.turns); n++ {
@@ -97,6 +96,17 @@ func (p *Partition) turnsToTell(r *run, v *view, size bool) []int32 {
 			}
 			ti = up
 		}
+	}
+	for i := range v.aggs {
+		withOuter(v.aggs[i].turn)
+	}
+	for id := range r.formerParents {
+		if ti, ok := r.findTurn(id); ok {
+			withOuter(ti)
+		}
+	}
+	if !size {
+		r.formerParents = nil
 	}
 	if !size && r.openTurns > 0 {
 		for i := range r.turns {

@@ -121,22 +121,33 @@ func (s *sessionTotals) addSubagents(v *view) {
 func (p *Partition) tellSession(r *run, v *view, why Reason, emit func(Emission)) {
 	s := r.totals
 	if v != nil {
-		s = &sessionTotals{}
-		if r.totals != nil {
-			s = r.totals.clone()
-			s.known = cloneKnown(r.totals.known)
-		}
-		s.add(v)
+		s = v.sessionSoFar(r)
 	}
 	r.revision++
 	t := s.counted
 	if !s.hasCounted {
 		t = s.all
 	}
+	p.text = s.append(p.text[:0], r, t, why)
 	emit(Emission{
-		Kind: Session, Key: r.key, Value: s.append(nil, r, t, why), Time: t.last,
+		Kind: Session, Key: r.key, Value: append([]byte(nil), p.text...), Time: t.last,
 		ID: r.key + "#session#" + strconv.Itoa(r.revision),
 	})
+}
+
+// sessionSoFar adds the open segment to the sealed ones. Several turns may
+// close on one analysis: it is added up once.
+func (v *view) sessionSoFar(r *run) *sessionTotals {
+	if v.soFar == nil {
+		s := &sessionTotals{}
+		if r.totals != nil {
+			s = r.totals.clone()
+			s.known = cloneKnown(r.totals.known)
+		}
+		s.add(v)
+		v.soFar = s
+	}
+	return v.soFar
 }
 
 func cloneKnown(m map[segment.Hash16]int32) map[segment.Hash16]int32 {

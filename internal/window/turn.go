@@ -188,6 +188,12 @@ func (r *run) setEnd(t *turn, i int32) {
 
 func (r *run) enclose(t *turn, parent string) {
 	if t.parent != parent {
+		if t.parent != "" {
+			if r.formerParents == nil {
+				r.formerParents = make(map[string]struct{})
+			}
+			r.formerParents[t.parent] = struct{}{}
+		}
 		t.parent = parent
 		r.nesting = true
 	}
@@ -215,7 +221,7 @@ func (p *Partition) reopen(r *run, ti int32, at int64, since int32) {
 // answers.
 func (r *run) turnOfDecision() (int32, bool) {
 	g := r.seg
-	step := g.StepOfLastDecision()
+	step := g.StepOfLastDecision(r.mem)
 	if step < 0 {
 		return 0, false
 	}

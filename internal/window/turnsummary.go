@@ -48,7 +48,8 @@ type turnSummary struct {
 func (p *Partition) tellTurn(r *run, v *view, ti int32, why closing, emit func(Emission)) {
 	t := &r.turns[ti]
 	s := v.summarize(r, ti)
-	b, revisionAt, closedAt := s.append(nil, r, t)
+	b, revisionAt, closedAt := s.append(p.text[:0], r, t)
+	p.text = b
 	sum := sha256.Sum256(b)
 	hash := segment.Hash16(sum[:16])
 	if t.revision > 0 && hash == t.emitted {

@@ -24,7 +24,8 @@ type view struct {
 	aggs    []turnAgg
 	aggOf   []int32 // by index of the turn; -1 without a part in the segment
 	session sessionAgg
-	factAt  []int32 // by place in run order: the record's first fact, -1 without
+	soFar   *sessionTotals // the session with this segment; nil until asked for
+	factAt  []int32        // by place in run order: the record's first fact, -1 without
 	nested  nesting
 }
 
@@ -151,7 +152,7 @@ func (p *Partition) analyze(r *run, absence bool) *view {
 		v.addUp()
 		v.writeBack()
 	}
-	v.absence = absence
+	v.absence, v.soFar = absence, nil
 	v.facts.Find(&v.graph, v, absence)
 	v.placeFacts()
 	return v

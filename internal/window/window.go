@@ -76,6 +76,7 @@ type Partition struct {
 	gone   []interval
 
 	view   view
+	text   []byte // storage for summaries
 	copies uint64
 	late   uint64
 	seals  [reasonCount]uint64

@@ -64,7 +64,7 @@ type draft struct {
 // DrawLog draws a log with ticks, at most n records long before its last three.
 func DrawLog(t *rapid.T, n int) []Event {
 	sessions := []string{"r1", "r2", "r3"}[:rapid.IntRange(1, 3).Draw(t, "runs")]
-	drafts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft { return drawDraft(t, sessions) }), 1, n).Draw(t, "log")
+	drafts := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft { return drawDraft(t, sessions) }), n/4, n).Draw(t, "log")
 	log := assemble(drafts)
 	now := log[len(log)-1].Tick
 	for _, pass := range []int64{5000, 50_000, 500_000} {
@@ -85,7 +85,7 @@ func DrawSegment(t *rapid.T, n int) []*acs.Step {
 		d.pass = min(d.pass, 700)
 		return d
 	})
-	for _, e := range assemble(rapid.SliceOfN(one, 1, n).Draw(t, "segment")) {
+	for _, e := range assemble(rapid.SliceOfN(one, n/4, n).Draw(t, "segment")) {
 		if e.Step != nil {
 			out = append(out, e.Step)
 		}
