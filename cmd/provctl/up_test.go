@@ -92,6 +92,9 @@ func TestUpGoesOnWhereItStopped(t *testing.T) {
 				t.Fatalf("round %d: not signed in time", round)
 			}
 		}
+		if tree := provctl(t, 0, "show", "--brokers", addr); !strings.Contains(tree, "signed with key ") {
+			t.Errorf("round %d: %s", round, tree)
+		}
 		stop()
 	}
 }
