@@ -1,6 +1,9 @@
 package window
 
 import (
+	"cmp"
+	"slices"
+
 	"provstream/internal/acs"
 	"provstream/internal/lineage"
 	"provstream/internal/segment"
@@ -311,24 +314,43 @@ func (p *Partition) closingAtEnd(r *run, ti int32) closing {
 }
 
 // closeImmediate closes the turns whose grace is 0, with the record that makes
-// it true.
+// it true. Where turns are nested, a record may meet the count of any of them.
 func (p *Partition) closeImmediate(r *run, recordedAt int64, emit func(Emission)) {
 	p.settleDirty()
-	for k := 0; k < len(r.segTurns); k++ {
-		ti := r.segTurns[k]
-		_, why, ok := p.turnDue(r, ti)
+	type ready struct {
+		due int64
+		ti  int32
+	}
+	var list []ready
+	look := func(ti int32) {
+		due, why, ok := p.turnDue(r, ti)
 		if !ok {
-			continue
+			return
 		}
 		grace := p.cfg.Grace
 		switch {
 		case why == byTurnIdle:
-			grace = p.cfg.TurnIdle
+			return // no grace
 		case why == byComplete || r.turns[ti].phase == reopened:
 			grace = p.cfg.CompleteGrace
 		}
 		if grace == 0 {
-			p.closeTurn(r, ti, p.sealTime(recordedAt), emit)
+			list = append(list, ready{due, ti})
 		}
+	}
+	if r.nesting {
+		for ti := range r.turns {
+			look(int32(ti))
+		}
+	} else {
+		for _, ti := range r.segTurns {
+			look(ti)
+		}
+	}
+	slices.SortFunc(list, func(a, b ready) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(r.turns[a.ti].id, r.turns[b.ti].id))
+	})
+	for _, l := range list {
+		p.closeTurn(r, l.ti, p.sealTime(recordedAt), emit)
 	}
 }
