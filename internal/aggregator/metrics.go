@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/kafka"
 	"provstream/internal/window"
@@ -204,10 +205,13 @@ func (m *metrics) restoreBegins(partition int32, records int64) *restoring {
 	return r
 }
 
-// read tells of the offset up to which the restore has come.
-func (r *restoring) read(next, to int64, records int) {
-	r.m.restored.Add(float64(records))
-	r.m.remaining.WithLabelValues(strconv.Itoa(int(r.partition))).Set(float64(to - next))
+// read tells of records on the way to an offset.
+func (r *restoring) read(records []*kgo.Record, to int64) {
+	if len(records) == 0 {
+		return
+	}
+	r.m.restored.Add(float64(len(records)))
+	r.m.remaining.WithLabelValues(strconv.Itoa(int(r.partition))).Set(float64(to - records[len(records)-1].Offset - 1))
 }
 
 func (r *restoring) done() {

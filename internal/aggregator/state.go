@@ -85,7 +85,7 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	defer restoring.done()
 	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
 		records += len(recs)
-		restoring.read(recs[len(recs)-1].Offset+1, stored.Next, len(recs))
+		restoring.read(recs, stored.Next)
 		t.feed(recs, func(window.Emission) {})
 		return nil
 	})

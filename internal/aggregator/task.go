@@ -71,6 +71,9 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 // It tells whether a step or a decision was among them.
 func (t *task) feed(records []*kgo.Record, emit func(window.Emission)) (steps bool) {
 	for _, r := range records {
+		if r.Attrs.IsControl() {
+			continue
+		}
 		if tick, ok := codec.DecodeTick(r.Value); ok {
 			t.window.Tick(r.Offset, tick, emit)
 			continue

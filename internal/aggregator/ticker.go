@@ -97,7 +97,7 @@ func (t *ticker) run(ctx context.Context) {
 	defer t.producer.Close()
 	pause := tickInterval
 	last := int64(math.MinInt64)
-	looked := time.Now()
+	var looked time.Time
 	for {
 		select {
 		case <-ctx.Done():

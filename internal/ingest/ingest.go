@@ -61,10 +61,9 @@ func Run(ctx context.Context, cfg Config) error {
 		s.readers <- r
 	}
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{
-		Topics:             []string{`acs\.hooks\..+`, `acs\.decisions`},
-		Regex:              true,
-		KeepControlRecords: true,
-		Resets:             true,
+		Topics: []string{`acs\.hooks\..+`, `acs\.decisions`},
+		Regex:  true,
+		Resets: true,
 	}, func(_ context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
 		return func(_ context.Context, in kafka.Input) (kafka.Task, error) { return s.open(c, in) }, nil
 	})

@@ -23,9 +23,6 @@ type LoopSpec struct {
 	// expressions over the name without prefix.
 	Topics []string
 	Regex  bool
-	// KeepControlRecords hands the markers of transactional producers to the
-	// tasks, so that committed offsets reach the end of the partition.
-	KeepControlRecords bool
 	// Resets lets the consumption of a partition start over or behind a hole;
 	// without it the loop stops for good, because what is skipped is missing
 	// from its state.
@@ -173,6 +170,10 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// The markers of transactional producers come along, so that committed
+		// offsets reach the end of a partition: lag 0 is lag 0, and the clock
+		// passes them.
+		kgo.KeepControlRecords(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(reset),
 		kgo.FetchMaxWait(fetchMaxWait),
@@ -202,9 +203,6 @@ func (l *Loop) options() []kgo.Opt {
 	opts = append(opts, kgo.ConsumeTopics(names...))
 	if l.spec.Regex {
 		opts = append(opts, kgo.ConsumeRegex())
-	}
-	if l.spec.KeepControlRecords {
-		opts = append(opts, kgo.KeepControlRecords())
 	}
 	return opts
 }

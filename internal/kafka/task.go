@@ -23,7 +23,7 @@ type Input struct {
 // without locks. An error ends the loop.
 type Task interface {
 	// Process takes records in the order of their offsets, control records
-	// among them where the loop keeps them. Each offset is given once while
+	// (transaction markers) among them. Each offset is given once while
 	// the task lives. The slice is not used afterwards; the records' bytes
 	// may be kept.
 	Process(records []*kgo.Record, out *Out) error

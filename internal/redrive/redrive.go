@@ -135,7 +135,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.done = cancel
-	spec := kafka.LoopSpec{Topics: []string{topics.DeadLetter}, KeepControlRecords: true, Resets: true, OnTransaction: r.ended}
+	spec := kafka.LoopSpec{Topics: []string{topics.DeadLetter}, Resets: true, OnTransaction: r.ended}
 	err = kafka.RunService(ctx, cfg.Config, nil, nil, spec, func(context.Context, *kafka.Cluster) (kafka.OpenTask, error) { return r.open, nil })
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,11 +50,11 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error {
 	cfg.Service = Service
 	cfg.Config = cfg.Config.WithDefaults()
-	ring, err := newKeyring(cfg)
+	m := newMetrics(cfg.Registerer)
+	ring, err := newKeyring(cfg, m)
 	if err != nil {
 		return fmt.Errorf("signer: %w", err)
 	}
-	m := newMetrics(cfg.Registerer)
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Runs, topics.Coverage}},
 		func(_ context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
 			s := &service{cfg: cfg, cluster: c, ring: ring, metrics: m}
@@ -77,8 +77,9 @@ const keyCheck = time.Second
 // the old ring in use and is told in the log; keys are replaced by rename, so
 // there is no half-written one to meet.
 type keyring struct {
-	dir string
-	log *slog.Logger
+	dir     string
+	log     *slog.Logger
+	metrics *metrics
 
 	mu      sync.Mutex
 	ring    *keys.Ring
@@ -86,20 +87,24 @@ type keyring struct {
 	checked time.Time
 }
 
-func newKeyring(cfg Config) (*keyring, error) {
+func newKeyring(cfg Config, m *metrics) (*keyring, error) {
 	if cfg.Ring != nil {
+		m.keys(cfg.Ring.Public())
 		return &keyring{ring: cfg.Ring}, nil
 	}
 	if cfg.KeyDir == "" {
 		return nil, errors.New("--keys: name the key directory; `provctl keys new` makes one")
 	}
-	k := &keyring{dir: cfg.KeyDir, log: cfg.Logger}
+	k := &keyring{dir: cfg.KeyDir, log: cfg.Logger, metrics: m}
 	var err error
 	if k.stamp, err = keys.Stamp(k.dir); err != nil {
 		return nil, err
 	}
-	k.ring, err = keys.Load(k.dir)
-	return k, err
+	if k.ring, err = keys.Load(k.dir); err != nil {
+		return nil, err
+	}
+	m.keys(k.ring.Public())
+	return k, nil
 }
 
 // current is the ring to sign with now.
@@ -119,10 +124,13 @@ func (k *keyring) current() *keys.Ring {
 		ring, err = keys.Load(k.dir)
 	}
 	if err != nil {
+		k.metrics.reloads.WithLabelValues("refused").Inc()
 		k.log.Error("the key directory changed and cannot be loaded; the keys loaded before stay in use", "error", err)
 		return k.ring
 	}
 	k.ring, k.stamp = ring, stamp
+	k.metrics.reloads.WithLabelValues("loaded").Inc()
+	k.metrics.keys(ring.Public())
 	k.log.Info("keys loaded again", "dir", k.dir, "log_key", ring.Log().ID)
 	return k.ring
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // HeaderNext is a header of checkpoints: the offset of the input partition that
-// was committed with it. A restart compares the two.
+// was committed with it. A restart compares: between it and the committed offset
+// there may be markers of transactions, and no record.
 const HeaderNext = "provstream.next"
 
 // task owns the log of one input partition.
@@ -71,13 +72,38 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 		return nil, kafka.Fatal(fmt.Errorf("%s/%d@%d: %w", checkpoints, in.Partition, head.Offset, err))
 	}
 	next, err := strconv.ParseInt(string(header(head, HeaderNext)), 10, 64)
-	if err != nil || next != in.Committed {
+	if err == nil {
+		err = s.onlyMarkers(ctx, in, next)
+	}
+	if errors.Is(err, errUnsigned) {
 		return nil, kafka.Fatal(fmt.Errorf("the newest checkpoint of %s (%s/%d@%d) was committed with offset %q of %s/%d, but group %s has committed %d: "+
 			"the group's offsets were reset, or checkpoints were lost; %s",
 			origin, checkpoints, in.Partition, head.Offset, header(head, HeaderNext), in.Topic, in.Partition, s.cfg.Group, in.Committed, cure))
 	}
+	if err != nil {
+		return nil, err
+	}
 	s.cfg.Logger.Info("log restored", "origin", origin, "size", t.log.Size())
 	return t, nil
+}
+
+// errUnsigned says that the committed offset does not belong to the checkpoint.
+var errUnsigned = errors.New("records between the newest checkpoint and the committed offset")
+
+// onlyMarkers checks that no record stands between the offset that belongs to
+// the newest checkpoint and the committed one.
+func (s *service) onlyMarkers(ctx context.Context, in kafka.Input, next int64) error {
+	switch {
+	case next == in.Committed:
+		return nil
+	case next > in.Committed:
+		return errUnsigned
+	}
+	err := s.cluster.Read(ctx, in.Topic, in.Partition, next, in.Committed, kafka.ReadCommitted, func([]*kgo.Record) error { return errUnsigned })
+	if errors.Is(err, kafka.ErrOffsetOutOfRange) {
+		return errUnsigned // nobody can tell any more
+	}
+	return err
 }
 
 // newestCheckpoint reads prov.checkpoints/p back from its end, in windows that
@@ -124,6 +150,9 @@ func header(r *kgo.Record, key string) []byte {
 // transaction, when the head that its proofs lead to is known.
 func (t *task) Process(records []*kgo.Record, _ *kafka.Out) error {
 	for _, r := range records {
+		if r.Attrs.IsControl() {
+			continue
+		}
 		t.values = append(t.values, r.Value)
 		t.offsets = append(t.offsets, r.Offset)
 		t.keys = append(t.keys, r.Key)
@@ -208,4 +237,8 @@ func (t *task) checkpoint(c *evidence.Checkpoint, next int64) *kgo.Record {
 func (t *task) Metadata() string { return "" }
 
 // Close implements [kafka.Task].
-func (t *task) Close() {}
+func (t *task) Close() {
+	if t.log != nil {
+		t.s.metrics.forget(t.log.Origin())
+	}
+}
