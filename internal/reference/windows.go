@@ -74,7 +74,6 @@ type run struct {
 	open    bool  // has an open segment (after a size seal perhaps an empty one)
 	ended   bool  // session_end or late has sealed it: what follows is late
 	lastAt  int64 // at of its last record
-	lastSeq int64 // its arrival
 	endAt   int64 // at of the first sessionEnd since the last seal other than size
 	hasEnd  bool
 	forget  int64 // when it is forgotten, if it has no open segment
@@ -164,7 +163,7 @@ func (p *Partition) apply(s *acs.Step) {
 		r.lastAt = rec.at
 	}
 	r.open = true
-	r.lastAt, r.lastSeq = max(r.lastAt, rec.at), rec.seq
+	r.lastAt = max(r.lastAt, rec.at)
 	if s.Type == acs.TypeStep && s.Rejected == "" && acs.HookOf(s.Method) == acs.HookSessionEnd && !r.hasEnd {
 		r.hasEnd, r.endAt = true, rec.at
 	}
@@ -410,7 +409,7 @@ func (p *Partition) relieve(now int64) {
 		var silent *run
 		for _, r := range p.runs {
 			held += len(r.records)
-			if len(r.records) > 0 && (silent == nil || r.lastSeq < silent.lastSeq) {
+			if len(r.records) > 0 && (silent == nil || cmp.Or(cmp.Compare(r.lastAt, silent.lastAt), strings.Compare(r.key, silent.key)) < 0) {
 				silent = r
 			}
 		}

@@ -98,7 +98,6 @@ func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
 func (p *Partition) openSegment(r *run) {
 	r.seg = &segment.Segment{AfterEnd: r.ended}
 	r.turnBySym, r.segTurns = r.turnBySym[:0], r.segTurns[:0]
-	p.noteOpen(r)
 }
 
 // forget drops everything about a run: what comes later starts a new one.

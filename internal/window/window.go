@@ -133,6 +133,9 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		r.lastAt = at
 	}
 	r.lastAt = max(r.lastAt, at)
+	if r.seg.Len() == 1 {
+		p.noteOpen(r)
+	}
 	p.touch(r)
 	p.arrive(r, s, at)
 	p.schedule(r)
