@@ -39,12 +39,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "provstream_ingest_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		records:     vec("records_total", "Hook records read.", "topic"),
-		bytes:       vec("bytes_total", "Bytes of the values of hook records read.", "topic"),
-		steps:       vec("steps_total", "Records written to prov.steps.", "topic"),
-		dropped:     vec("dropped_total", "Elements that are dropped by rule: pings, their answers, ServerHello results.", "topic"),
-		rejected:    vec("rejected_total", "Steps of envelopes that were rejected and still tell whose they are.", "topic"),
-		redriven:    vec("redriven_total", "Records that were dead letters before.", "topic"),
+		records:  vec("records_total", "Hook records read.", "topic"),
+		bytes:    vec("bytes_total", "Bytes of the values of hook records read.", "topic"),
+		steps:    vec("steps_total", "Records written to prov.steps.", "topic"),
+		dropped:  vec("dropped_total", "Elements that are dropped by rule: pings, their answers, ServerHello results.", "topic"),
+		rejected: vec("rejected_total", "Steps of envelopes that were rejected and still tell whose they are.", "topic"),
+		redriven: vec("redriven_total", "Records that were dead letters before.", "topic"),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "provstream_ingest_batch_seconds", Help: "Reading the records of one poll of one partition.",
 			Buckets: prometheus.ExponentialBuckets(.0001, 4, 8),
