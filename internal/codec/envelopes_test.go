@@ -284,6 +284,7 @@ func TestSmallestPointerThenKeyword(t *testing.T) {
 		"outer before inner":      {`{"content":[{"type":"bogus"}]}`, "steps/userMessage", "/content/0", "required"},
 		"type hides its siblings": {`{"turn_id":7,"triggered_by":"x"}`, "steps/turnStart", "/turn_id", "type"},
 		"escaped names":           {`{"tool":{"name":"x"},"arguments":{"a/b~c d%2fé":{}}}`, "steps/toolCallRequest", "/arguments/a~1b~0c d%2fé", "required"},
+		"an empty name":           {`{"tool":{"name":"x"},"arguments":{"":{}}}`, "steps/toolCallRequest", "/arguments/", "required"},
 		"a long name": {
 			`{"tool":{"name":"x"},"arguments":{"` + long + `":{}}}`, "steps/toolCallRequest",
 			"/arguments/" + acs.Clamp(long), "required",

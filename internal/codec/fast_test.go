@@ -10,7 +10,9 @@ import (
 
 	"provstream/internal/acs"
 	"provstream/internal/acs/schema"
+	"provstream/internal/jcs"
 
+	"github.com/santhosh-tekuri/jsonschema/v5"
 	"pgregory.net/rapid"
 )
 
@@ -59,6 +61,90 @@ func compare(t testing.TB, fast, plain *Reader, rec *Record) Result {
 		}
 	}
 	return result
+}
+
+// The explainer and jsonschema/v5 tell the same, but for empty member names,
+// which v5 leaves out of its locations.
+func explainsLikeV5(t testing.TB, x *explainer, sch *jsonschema.Schema, text []byte) {
+	t.Helper()
+	x.explain(sch, text)
+	theirs := validateV5(sch, tree(text))
+	if x.unhandled || x.least.found != theirs.found || x.faults == 0 == theirs.found {
+		t.Fatalf("explainer %+v, v5 %+v: %s", x, theirs, text)
+	}
+	if !bytes.Contains(text, []byte(`"":`)) && x.least != theirs {
+		t.Fatalf("explainer %+v, v5 %+v: %s", x.least, theirs, text)
+	}
+}
+
+// explainAll compares the two on a text, as every kind of document.
+func explainAll(t testing.TB, set *schema.Set, x *explainer, text []byte) {
+	t.Helper()
+	explainsLikeV5(t, x, set.Request, text)
+	explainsLikeV5(t, x, set.Response, text)
+	payload := part(text, "params", "payload")
+	if len(payload) == 0 {
+		return
+	}
+	for _, method := range set.Methods() {
+		explainsLikeV5(t, x, set.Payload(method), payload)
+		if sch := set.Strict(method); sch != nil {
+			explainsLikeV5(t, x, sch, payload)
+		}
+	}
+}
+
+// FuzzExplain holds the explainer, which decides where v5 would be out of
+// proportion, to v5 on any JSON, against every schema.
+func FuzzExplain(f *testing.F) {
+	cases := readCases(f)
+	for _, h := range cases.Hooks {
+		text, _ := json.Marshal(request(h.Method, h.Full))
+		f.Add(text)
+	}
+	for _, e := range append(cases.Requests, cases.Responses...) {
+		text, _ := json.Marshal(e.Envelope)
+		f.Add(text)
+	}
+	set, err := schema.ACS()
+	if err != nil {
+		f.Fatal(err)
+	}
+	var x explainer
+	f.Fuzz(func(t *testing.T, src []byte) {
+		text, err := jcs.Canonicalize(nil, src)
+		if err != nil || len(text) > 1<<12 {
+			return
+		}
+		explainAll(t, set, &x, text)
+	})
+}
+
+func TestExplainerOnEveryCase(t *testing.T) {
+	set, err := schema.ACS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x explainer
+	cases := readCases(t)
+	canonical := func(v any) []byte {
+		text, _ := json.Marshal(v)
+		text, err := jcs.Canonicalize(nil, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for _, h := range cases.Hooks {
+		for _, v := range append(h.Allowed, h.Violations...) {
+			explainsLikeV5(t, &x, set.Payload(h.Method), canonical(v.apply(h.Full)))
+		}
+	}
+	for _, e := range append(cases.Requests, cases.Responses...) {
+		for _, v := range append(e.Allowed, e.Violations...) {
+			explainAll(t, set, &x, canonical(v.apply(e.Envelope)))
+		}
+	}
 }
 
 // Every schema that is embedded is known to the fast way: no keyword sends a

@@ -241,5 +241,8 @@ func looseText(src []byte, i int) (s string, ok bool) {
 		return "", false
 	}
 	out, ok := jcs.AppendUnescaped(nil, src[i+1:looseString(src, i)-1])
-	return string(out), ok
+	if !ok {
+		return "", false
+	}
+	return string(out), true
 }

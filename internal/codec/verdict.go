@@ -23,33 +23,44 @@ const (
 // validate applies a schema to a canonical text. Of the assertions that fail
 // it tells the one with the smallest instance pointer, then the smallest
 // keyword. prefix is the pointer of the text in its envelope.
+//
+// Whether anything fails is v5's word. Which assertion is told is the
+// explainer's, because v5 leaves empty member names out of its locations; only
+// where the two disagree about the verdict, or a schema has a keyword that the
+// explainer does not know, is v5's smallest leaf told.
 func (r *Reader) validate(sch *jsonschema.Schema, text []byte, kind, prefix string) DeadLetter {
 	x := &r.explainer
 	x.explain(sch, text)
+	least := x.least
 	if x.unhandled || len(text) <= v5MaxBytes && x.faults <= v5MaxFaults && r.asked < r.v5PerRecord {
 		r.asked++
-		return validateV5(sch, tree(text), kind, prefix)
+		switch theirs := validateV5(sch, tree(text)); {
+		case !theirs.found:
+			return DeadLetter{}
+		case x.unhandled || !least.found:
+			least = theirs
+		}
 	}
-	if !x.least.found {
+	if !least.found {
 		return DeadLetter{}
 	}
-	return schemaFault(kind, prefix+x.least.pointer, x.least.keyword, x.least.schema)
+	return schemaFault(kind, prefix+least.pointer, least.keyword, least.schema)
 }
 
-// validateV5 asks jsonschema/v5.
-func validateV5(sch *jsonschema.Schema, v any, kind, prefix string) DeadLetter {
+// validateV5 asks jsonschema/v5, and returns the smallest leaf of its error.
+func validateV5(sch *jsonschema.Schema, v any) (least leaf) {
 	err := sch.Validate(v)
 	if err == nil {
-		return DeadLetter{}
+		return leaf{}
 	}
 	var fault *jsonschema.ValidationError
-	if !errors.As(err, &fault) {
+	if errors.As(err, &fault) {
+		least.collect(fault)
+	} else {
 		// v5 has no other errors for the values and schemas it is given here.
-		return DeadLetter{Kind: kind, Pointer: prefix, Message: "the schema could not be applied"}
+		least.add("", "", "")
 	}
-	leaf := leaf{}
-	leaf.collect(fault)
-	return schemaFault(kind, prefix+leaf.pointer, leaf.keyword, leaf.schema)
+	return least
 }
 
 func schemaFault(kind, pointer, keyword, id string) DeadLetter {
