@@ -70,39 +70,45 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 		return nil, err
 	}
 	if stored == nil && in.Committed < 0 {
-		return s.newTask(in.Partition, window.NewPartition(s.cfg.Window)), nil
+		return s.newTask(in.Partition, window.NewPartition(s.cfg.Window)).attach(false), nil
 	}
 	if err := s.checkState(in, stored); err != nil {
 		return nil, kafka.Fatal(err)
 	}
+	t, err := s.rebuild(ctx, in, stored)
+	if err != nil {
+		return nil, err
+	}
+	// What was replayed was taken with the configuration of its time; the
+	// present one holds from here on.
+	t.window.SetConfig(s.cfg.Window)
+	t.baseline()
+	return t.attach(true), nil
+}
+
+// rebuild is step 3.
+func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *meta) (*task, error) {
 	w := window.NewPartition(stored.Window)
 	if stored.Clock != nil {
 		w.RestoreClock(*stored.Clock)
 	}
 	t := s.newTask(in.Partition, w)
-	records := 0
 	restoring := s.metrics.restoreBegins(in.Partition, stored.Next-stored.Low)
 	defer restoring.done()
-	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
-		records += len(recs)
+	err := s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+		t.replayed += len(recs)
 		restoring.read(recs, stored.Next)
 		t.feed(recs, func(window.Emission) {})
 		return nil
 	})
+	if errors.Is(err, kafka.ErrOffsetOutOfRange) {
+		err = kafka.Fatal(fmt.Errorf("%w: open runs of partition %d began at offset %d, which %s no longer holds; "+
+			"restore the topic, or start a new deployment under another --prefix and raise the retention", err, in.Partition, stored.Low, in.Topic))
+	}
 	if err != nil {
-		t.Close()
-		if errors.Is(err, kafka.ErrOffsetOutOfRange) {
-			err = kafka.Fatal(fmt.Errorf("%w: open runs of partition %d began at offset %d, which %s no longer holds; "+
-				"restore the topic, or start a new deployment under another --prefix and raise the retention", err, in.Partition, stored.Low, in.Topic))
-		}
 		return nil, err
 	}
-	// What was replayed was taken with the configuration of its time; the
-	// present one holds from here on.
-	w.SetConfig(s.cfg.Window)
-	t.baseline()
-	t.publish(true)
-	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", records, "low", stored.Low, "next", stored.Next)
+	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", t.replayed, "low", stored.Low, "next", stored.Next)
 	return t, nil
 }
 

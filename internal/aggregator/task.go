@@ -22,6 +22,8 @@ type task struct {
 	clock     *partitionClock
 	outputs   [3]output // by window.Kind
 
+	replayed int // records that the restore read
+
 	step acs.Step
 	slab kafka.Slab
 	out  *kafka.Out
@@ -55,8 +57,13 @@ func (s *service) newTask(partition int32, w *window.Partition) *task {
 		}
 	}
 	t.emit = t.produce
-	t.clock = s.ticker.add(partition)
-	t.publish(false)
+	return t
+}
+
+// attach makes the task one that the ticker serves.
+func (t *task) attach(steps bool) *task {
+	t.clock = t.s.ticker.add(t.partition)
+	t.publish(steps)
 	return t
 }
 
