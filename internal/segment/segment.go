@@ -562,3 +562,21 @@ func (g *Segment) Advance(t int64) {
 		g.boundaries[i].At = max(g.boundaries[i].At, t)
 	}
 }
+
+// Find returns the record that a record is a copy of, NoRef when there is none.
+func (g *Segment) Find(s *acs.Step) Ref {
+	if s.Type == acs.TypeDecision {
+		key := g.Syms.Lookup(s.StepID)
+		if s.StepID == "" {
+			key = g.jsonID(s.ID)
+		}
+		if _, at := g.findDecision(key, s.StepID != "", &s.RequestHash); at >= 0 {
+			return DecisionRef(int32(at))
+		}
+		return NoRef
+	}
+	if _, at := g.findStep(g.Syms.Lookup(s.StepID), g.Syms.Lookup(s.Method), &s.RequestHash); at >= 0 {
+		return StepRef(int32(at))
+	}
+	return NoRef
+}

@@ -1,56 +1,99 @@
 package window
 
-// interval is a range of offsets in which a replay must not begin: a run that
-// is gone by the end of the range has records on both sides.
-type interval struct {
-	first, last int64
-	clock       int64 // at first
-	hasClock    bool
-}
+// What a partition's state at some offset can be rebuilt from: snapshots of
+// runs, and a replay of prov.steps from Low with outputs off.
+//
+// A run's snapshot lacks what happened to the run since: its missing offset is
+// that of the first record or tick that changed it after it was saved, or ever.
+// Low is the smallest of those. A replay that begins there skips, run by run,
+// the records that a snapshot holds (before its as_of), and the records of runs
+// that are gone by now and began before Low: those are marked.
 
-func (r *run) interval(last int64) interval {
-	return interval{first: r.firstOffset, last: last, clock: r.firstClock, hasClock: r.firstHasClock}
-}
-
-// addInterval adds a range, merging those that overlap: a replay that may begin
-// in none of them may not begin in their union.
-func addInterval(list []interval, in interval) []interval {
-	kept := list[:0]
-	for _, g := range list {
-		if g.last < in.first || in.last < g.first {
-			kept = append(kept, g)
-			continue
-		}
-		if g.first < in.first {
-			in.first, in.clock, in.hasClock = g.first, g.clock, g.hasClock
-		}
-		in.last = max(in.last, g.last)
+// changed notes that the record or tick at hand changes a run.
+func (p *Partition) changed(r *run) {
+	if r.unsaved {
+		return
 	}
-	return append(kept, in)
+	r.unsaved, r.missing = true, p.offset
+	r.missingClock, r.missingHasClock = p.clockBefore, p.hadClock
+	r.before = p.unsavedLast
+	if p.unsavedLast != nil {
+		p.unsavedLast.after = r
+	} else {
+		p.unsavedFirst = r
+	}
+	p.unsavedLast = r
+}
+
+// settled takes a run out of those that a replay must rebuild.
+func (p *Partition) settled(r *run) {
+	if !r.unsaved {
+		return
+	}
+	if r.before != nil {
+		r.before.after = r.after
+	} else {
+		p.unsavedFirst = r.after
+	}
+	if r.after != nil {
+		r.after.before = r.before
+	} else {
+		p.unsavedLast = r.before
+	}
+	r.unsaved, r.before, r.after = false, nil, nil
+}
+
+// goneRun is a forgotten run whose records a replay may still meet.
+type goneRun struct {
+	key         string
+	first, last int64 // offsets of its first and last record
+	marked      bool
 }
 
 // Low returns the offset from which a replay, begun with that clock, rebuilds
-// the state that the partition has at next: the first offset of the oldest run
-// still held, or earlier where a forgotten run straddles it.
+// the state that the partition has at next: what no snapshot holds begins
+// there.
 func (p *Partition) Low(next int64) (offset, clock int64, hasClock bool) {
-	offset, clock, hasClock = next, p.clock, p.hasClock
-	if r := p.oldest; r != nil {
-		offset, clock, hasClock = r.firstOffset, r.firstClock, r.firstHasClock
+	if r := p.unsavedFirst; r != nil {
+		return r.missing, r.missingClock, r.missingHasClock
 	}
-	for moved := true; moved; {
-		moved = false
-		for _, g := range p.gone {
-			if g.first < offset && offset <= g.last {
-				offset, clock, hasClock, moved = g.first, g.clock, g.hasClock, true
-			}
+	return next, p.clock, p.hasClock
+}
+
+// Pressure is a seal under pressure. Which run was silent for longest depended
+// on every run that was open then, so a replay is told instead of asked.
+type Pressure struct {
+	Offset int64  `json:"offset"`
+	Key    string `json:"key"`
+}
+
+// Pressures returns the seals under pressure from an offset on, oldest first.
+func (p *Partition) Pressures(low int64) []Pressure {
+	i := 0
+	for i < len(p.pressures) && p.pressures[i].Offset < low {
+		i++
+	}
+	p.pressures = p.pressures[i:]
+	return p.pressures
+}
+
+// BeginReplay readies the partition for the records from Low to next: seals
+// under pressure happen where they happened. RestoreClock and Load come before.
+func (p *Partition) BeginReplay(pressures []Pressure) {
+	p.replaying, p.pressures = true, append([]Pressure(nil), pressures...)
+	p.replayed = 0
+}
+
+// EndReplay ends the replay: the partition goes on by itself.
+func (p *Partition) EndReplay() { p.replaying, p.skip = false, nil }
+
+// replayPressure seals what was sealed under pressure at this offset.
+func (p *Partition) replayPressure(now int64, emit func(Emission)) {
+	for p.replayed < len(p.pressures) && p.pressures[p.replayed].Offset <= p.offset {
+		at := p.pressures[p.replayed]
+		p.replayed++
+		if r := p.runs[at.Key]; r != nil && at.Offset == p.offset && r.asOf <= p.offset && r.awaitsSeal() {
+			p.seal(r, byPressure, now, emit)
 		}
 	}
-	kept := p.gone[:0]
-	for _, g := range p.gone {
-		if g.last >= offset {
-			kept = append(kept, g)
-		}
-	}
-	p.gone = kept
-	return offset, clock, hasClock
 }

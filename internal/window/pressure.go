@@ -40,15 +40,17 @@ func (h *silentRuns) Pop() any {
 
 // relieve seals, while the partition holds too many open records, the run that
 // has been silent for longest.
-func (p *Partition) relieve(offset, now int64, emit func(Emission)) {
+func (p *Partition) relieve(now int64, emit func(Emission)) {
+	if p.replaying {
+		p.replayPressure(now, emit)
+		return
+	}
 	for p.open > p.cfg.MaxOpenSteps {
 		r := p.silentForLongest()
 		if r == nil {
 			return
 		}
-		// Which run it is depends on every run that is held: a replay must
-		// begin before them all, or after this.
-		p.gone = addInterval(p.gone, p.oldest.interval(offset))
+		p.pressures = append(p.pressures, Pressure{Offset: p.offset, Key: r.key})
 		p.seal(r, byPressure, now, emit)
 	}
 }

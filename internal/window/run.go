@@ -66,12 +66,19 @@ type run struct {
 
 	timer timer
 
-	firstOffset, lastOffset int64
-	firstClock              int64
-	firstHasClock           bool
-	older, younger          *run // by first record
-	quieter, busier         *run // by last record, runs with an open segment
-	listed                  bool
+	firstOffset, lastOffset int64 // of its records
+
+	// What no snapshot holds, see low.go and save.go.
+	unsaved         bool
+	missing         int64 // offset of the first change that no snapshot holds
+	missingClock    int64 // the clock before it
+	missingHasClock bool
+	before, after   *run // unsaved runs in the order of missing
+	asOf            int64
+	saved           *savedRun
+
+	quieter, busier *run // by last record, runs with an open segment
+	listed          bool
 }
 
 // awaitsSeal reports whether a seal is still to come: records are open, or a
@@ -81,17 +88,10 @@ func (r *run) awaitsSeal() bool { return r.afterSize || (r.seg != nil && r.seg.L
 func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
 	r := &run{
 		key: strings.Clone(key), tenant: strings.Clone(s.Tenant), session: strings.Clone(s.Session),
-		firstOffset: offset, firstClock: p.clock, firstHasClock: p.hasClock,
+		firstOffset: offset,
 	}
 	r.timer = timer{run: r, turn: -1, pos: -1}
 	p.runs[r.key] = r
-	r.older = p.newest
-	if p.newest != nil {
-		p.newest.younger = r
-	} else {
-		p.oldest = r
-	}
-	p.newest = r
 	return r
 }
 
@@ -108,20 +108,12 @@ func (p *Partition) forget(r *run) {
 	}
 	p.unlist(r)
 	delete(p.runs, r.key)
-	if r.older != nil {
-		r.older.younger = r.younger
-	} else {
-		p.oldest = r.younger
-	}
-	if r.younger != nil {
-		r.younger.older = r.older
-	} else {
-		p.newest = r.older
-	}
+	p.settled(r)
+	p.unsave(r)
 	if p.view.run == r {
 		p.view.run = nil
 	}
-	p.gone = addInterval(p.gone, r.interval(r.lastOffset))
+	p.gone = append(p.gone, goneRun{key: r.key, first: r.firstOffset, last: r.lastOffset})
 }
 
 // touch makes r the run that was active last.

@@ -16,6 +16,7 @@ import (
 // seal) (rules.md §4). now is the clock, or the time of the record that sealed
 // at once.
 func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
+	p.changed(r)
 	if r.seg == nil {
 		p.openSegment(r) // what a size seal left: a final summary and no DAG
 	}
@@ -37,6 +38,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 		r.mem.NoteDAG(doc.ID, doc.Hash)
 		r.totals.addDAG(doc.ID)
 	}
+	r.mem.MaxIDs = p.cfg.MaxRunIDs
 	p.remember(r, v, size, hasDAG)
 	p.foldTurns(r, v, size)
 	r.totals.add(v)
@@ -127,7 +129,7 @@ func (p *Partition) closeAll(r *run) {
 	for i := range r.turns {
 		t := &r.turns[i]
 		if !t.closed && t.live() {
-			t.closed = true
+			t.close()
 			p.timers.stop(t.timer)
 		}
 	}
@@ -225,6 +227,10 @@ func (p *Partition) sealHeavy(emit func(Emission)) {
 	p.heavy = nil
 	for _, r := range list {
 		if r.seg == nil || r.seg.Weight < p.cfg.MaxRunWeight || p.runs[r.key] != r {
+			continue
+		}
+		if p.offset < r.asOf {
+			p.heavy = append(p.heavy, r) // a replay has not come to it yet
 			continue
 		}
 		first, last := r.seg.RecordedAt()

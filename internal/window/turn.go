@@ -39,6 +39,7 @@ type turn struct {
 
 	phase    phase
 	closed   bool
+	quick    bool  // when it closed it had a turnEnd that is not deferred
 	since    int32 // index in the open segment from which steps belong to this opening
 	ender    int32 // the turnEnd that ends this opening, -1 when it is in no open segment
 	endAt    int64 // at of that turnEnd
@@ -202,6 +203,9 @@ func (r *run) enclose(t *turn, parent string) {
 	}
 }
 
+// close notes what a record finds that opens the turn again.
+func (t *turn) close() { t.closed, t.quick = true, t.hasEnd && !t.deferred }
+
 // reopen opens a closed turn again: with a turnEnd that is not deferred for a
 // moment, else as an open turn that ends with its next turnEnd: one of the
 // steps from index since on.
@@ -213,7 +217,7 @@ func (p *Partition) reopen(r *run, ti int32, at int64, since int32) {
 	t.closed, t.ender, t.endGone = false, -1, false
 	t.since = since
 	r.openTurns++
-	if t.hasEnd && !t.deferred {
+	if t.quick {
 		t.phase, t.reopenAt = reopened, at
 	} else {
 		t.phase = awaitsEnd

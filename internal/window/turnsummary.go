@@ -210,6 +210,7 @@ func (c *decisionCounts) append(b []byte) []byte {
 
 // closeTurn closes a turn at its timer: its summary, and the session's.
 func (p *Partition) closeTurn(r *run, ti int32, now int64, emit func(Emission)) {
+	p.changed(r)
 	if r.seg == nil {
 		p.openSegment(r)
 	}
@@ -219,7 +220,7 @@ func (p *Partition) closeTurn(r *run, ti int32, now int64, emit func(Emission)) 
 		return
 	}
 	t := &r.turns[ti]
-	t.closed = true
+	t.close()
 	r.openTurns--
 	p.timers.stop(t.timer)
 	p.tellTurn(r, v, ti, why, emit)

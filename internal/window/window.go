@@ -63,8 +63,6 @@ type Partition struct {
 	hasClock bool
 
 	runs   map[string]*run
-	oldest *run // runs in the order of their first records
-	newest *run
 	timers timers
 	open   int // records in open segments
 	quiet  *run
@@ -73,7 +71,19 @@ type Partition struct {
 	dirty  []*run
 	nested []*run
 	heavy  []*run // runs whose weight asks for a size seal
-	gone   []interval
+
+	// The record or tick at hand, and the clock before it.
+	offset      int64
+	clockBefore int64
+	hadClock    bool
+	// What a replay needs, see low.go.
+	unsavedFirst, unsavedLast *run
+	gone                      []goneRun
+	tombstones                []string
+	pressures                 []Pressure
+	replaying                 bool
+	replayed                  int
+	skip                      map[string]int64 // by run key: records up to here belong to a run that is gone
 
 	view   view
 	text   []byte // storage for summaries
@@ -99,8 +109,13 @@ func (p *Partition) RestoreClock(ms int64) { p.clock, p.hasClock = ms, true }
 
 // Apply takes one step or decision. It copies what it keeps of s.
 func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
+	p.begin(offset)
 	key := topics.RunKey(s.Tenant, s.Session)
 	r := p.runs[key]
+	if p.replaying && p.heldAlready(r, key) {
+		p.replayPressure(p.sealTime(s.RecordedAt), emit)
+		return
+	}
 	if r != nil && r.mem.SawCopy(s) {
 		p.copies++
 		r.lastOffset = offset
@@ -119,6 +134,8 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		return
 	case segment.CopyReplaced:
 		p.copies++
+		p.changed(r)
+		r.noteReplaced(s)
 		p.markDirty(r)
 		return
 	case segment.AddedConflict:
@@ -128,6 +145,7 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		p.late++
 	}
 	p.open++
+	p.changed(r)
 	at := p.at(s.RecordedAt)
 	if r.seg.Len() == 1 && !r.afterSize {
 		r.lastAt = at
@@ -148,12 +166,13 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 			p.heavy = append(p.heavy, r)
 		}
 	}
-	p.relieve(offset, p.sealTime(s.RecordedAt), emit)
+	p.relieve(p.sealTime(s.RecordedAt), emit)
 }
 
 // Tick moves the clock to t and fires every timer that is due, ordered by
 // (due, run key, turn_id); then runs that are too heavy seal.
 func (p *Partition) Tick(offset, t int64, emit func(Emission)) {
+	p.begin(offset)
 	if !p.hasClock {
 		p.startClock(t)
 	}
@@ -162,14 +181,30 @@ func (p *Partition) Tick(offset, t int64, emit func(Emission)) {
 	p.settleNested()
 	p.fire(emit)
 	p.sealHeavy(emit)
-	p.relieve(offset, p.clock, emit)
+	p.relieve(p.clock, emit)
+}
+
+// begin notes the record or tick at hand.
+func (p *Partition) begin(offset int64) {
+	p.offset, p.clockBefore, p.hadClock = offset, p.clock, p.hasClock
+}
+
+// heldAlready reports, during a replay, whether a snapshot holds the record at
+// hand, or whether it belongs to a run that is gone by now.
+func (p *Partition) heldAlready(r *run, key string) bool {
+	if r != nil && p.offset < r.asOf {
+		return true
+	}
+	last, ok := p.skip[key]
+	return ok && p.offset <= last
 }
 
 // startClock: records before the partition's first tick happened, for their
 // timers, at that tick.
 func (p *Partition) startClock(t int64) {
 	p.clock, p.hasClock = t, true
-	for r := p.oldest; r != nil; r = r.younger {
+	for _, r := range p.runs {
+		p.changed(r)
 		r.lastAt, r.endAt = max(r.lastAt, t), max(r.endAt, t)
 		if r.seg != nil {
 			r.seg.Advance(t)
@@ -206,7 +241,7 @@ func (p *Partition) Stats() Stats {
 			st.Anomalies[c.String()] = n
 		}
 	}
-	for r := p.oldest; r != nil; r = r.younger {
+	for _, r := range p.runs {
 		st.RememberedIDs += r.mem.Used()
 	}
 	return st

@@ -1,0 +1,407 @@
+package window_test
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"provstream/internal/acs"
+	"provstream/internal/segment"
+	"provstream/internal/window"
+)
+
+// The hostile sessions: one producer does its worst, and the partition goes on.
+// Each session shares its partition with an ordinary one, whose emissions must
+// be what they are alone. Its cost is compared with that of ordinary sessions in
+// the same process, per kilobyte of weight (what the records weigh in memory
+// and in the DAG), so that nothing depends on the machine.
+const (
+	costFactor = 25      // times the cost of ordinary records; a quadratic rule is hundreds of times
+	perMs      = 20      // records a millisecond of the log's time
+	tickEvery  = 100     // milliseconds
+	maxDAG     = 10 << 20 // what prov.runs takes (bytes)
+)
+
+// hostile is one bad session, or many.
+type hostile struct {
+	name    string
+	records int
+	make    func(i int, s *acs.Step) // fills in one record
+	config  func(*window.Config)
+	long    bool // skipped by -short
+	huge    bool // one record that no Kafka value could hold: its DAG is bounded by its weight only
+	factor  float64
+	memory  int // bytes that may stay in memory after the last record, beside the bystander; 0: as documented
+	pressed bool // the partition seals runs by pressure: the bystander's seals depend on the others
+	check   func(t *testing.T, seen *seen)
+}
+
+// seen is what a hostile log gave.
+type seen struct {
+	cost      float64 // ns a kB of weight
+	weight    int64
+	longest   time.Duration // of one call
+	held      int64         // bytes on the heap after the log
+	largest   int
+	dags      int
+	stats     window.Stats
+	bystander []string
+	last      map[window.Kind]string
+}
+
+const bystander = "default/11111111-1111-4111-8111-111111111111"
+
+// drive feeds n records with ticks between; every hundredth stands beside a
+// record of the bystander.
+func drive(cfg window.Config, n int, fill func(i int, s *acs.Step)) *seen {
+	out := &seen{last: make(map[window.Kind]string)}
+	emit := func(e window.Emission) {
+		if e.Key == bystander {
+			out.bystander = append(out.bystander, e.ID+" "+string(e.Value))
+			return
+		}
+		out.last[e.Kind] = string(e.Value)
+		if e.Kind == window.Run {
+			out.dags++
+			out.largest = max(out.largest, len(e.Value))
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	p := window.NewPartition(cfg)
+	var s acs.Step
+	var spent time.Duration
+	offset, tick, own := int64(0), int64(0), 0
+	call := func(count bool, f func()) {
+		start := time.Now()
+		f()
+		if d := time.Since(start); count {
+			spent += d
+			out.longest = max(out.longest, d)
+		}
+		offset++
+	}
+	for i := range n {
+		at := int64(i / perMs)
+		if at >= tick+tickEvery {
+			tick = at
+			call(true, func() { p.Tick(offset, tick, emit) })
+		}
+		if i%100 == 0 {
+			ordinaryStep(&s, own, at)
+			own++
+			call(false, func() { p.Apply(offset, &s, emit) })
+		}
+		if fill == nil {
+			continue
+		}
+		s.Reset()
+		s.Tenant, s.Session, s.AgentID = "default", "22222222-2222-4222-8222-222222222222", "agent"
+		s.StepID = stepName(i)
+		s.EventTime, s.RecordedAt = at, at
+		s.Coordinates = acs.Coordinates{Topic: "acs.hooks.x", Offset: int64(i), Index: -1}
+		s.RequestHash = acs.Hash{1, byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}
+		fill(i, &s)
+		out.weight += segment.Weight(&s)
+		call(true, func() { p.Apply(offset, &s, emit) })
+	}
+	// Every timer but the last retention: runs seal, and are remembered.
+	for _, pass := range []int64{1_000, 10_000, 20_000, 3_700_000, 100_000} {
+		tick += pass
+		call(true, func() { p.Tick(offset, tick, emit) })
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	out.held = int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	out.stats = p.Stats()
+	out.cost = float64(spent.Nanoseconds()) / (float64(max(out.weight, 1)) / 1024)
+	runtime.KeepAlive(p)
+	return out
+}
+
+func stepName(i int) string { return fmt.Sprintf("%08x-0000-4000-8000-000000000000", i) }
+
+// ordinaryStep makes record k of the bystander: turns of six steps.
+func ordinaryStep(s *acs.Step, k int, at int64) {
+	longRunStep(s, 0, k, 1<<30, at)
+	s.Session = bystander[len("default/"):]
+}
+
+// ordinary measures ordinary sessions of 60 steps, twenty at a time.
+func ordinary(t *testing.T) float64 {
+	t.Helper()
+	best := 0.0
+	for range 3 {
+		out := drive(window.DefaultConfig(), 60_000, func(i int, s *acs.Step) {
+			at := s.RecordedAt
+			run := i/1200*20 + i%20
+			longRunStep(s, run, i%1200/20, 60, at)
+		})
+		if best == 0 || out.cost < best {
+			best = out.cost
+		}
+	}
+	return best
+}
+
+func TestHostile(t *testing.T) {
+	normal := ordinary(t)
+	t.Logf("an ordinary record costs %.0f ns a kB of weight", normal)
+	alone := map[int][]string{}
+	for _, h := range hostiles() {
+		t.Run(h.name, func(t *testing.T) {
+			if h.long && testing.Short() {
+				t.Skip("long")
+			}
+			if only := os.Getenv("HOSTILE"); only != "" && !strings.Contains(h.name, only) {
+				t.Skip()
+			}
+			cfg := window.DefaultConfig()
+			if h.config != nil {
+				h.config(&cfg)
+			}
+			out := drive(cfg, h.records, h.make)
+			t.Logf("%d records, %.1f MB of weight: %.0f ns a kB (%.1f times), longest call %v, %.1f MB held, %d DAGs, the largest %.1f MB",
+				h.records, float64(out.weight)/1e6, out.cost, out.cost/normal, out.longest, float64(out.held)/1e6, out.dags, float64(out.largest)/1e6)
+			if alone[h.records] == nil {
+				alone[h.records] = drive(window.DefaultConfig(), h.records, nil).bystander
+			}
+		})
+	}
+}
+
+func hostiles() []hostile {
+	return []hostile{
+		{name: "a session of a million steps", records: 1_000_000, long: true, make: func(i int, s *acs.Step) {
+			session := s.Session
+			longRunStep(s, 1, i, 1_000_000, s.RecordedAt)
+			s.Session = session
+		}},
+		{name: "a million ids in one step", records: 1, huge: true, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			for k := range 1_000_000 {
+				s.AddProvenance().ID = fmt.Sprint("p", k)
+			}
+		}},
+		{name: "as many parents as a value holds", records: 20, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			p := s.AddProvenance()
+			p.ID, p.Origin = fmt.Sprint("p", i), "user_input"
+			for k := range 150_000 {
+				p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint(k))
+			}
+		}},
+		{name: "everything derived from everything", records: 3000, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			p := s.AddProvenance()
+			p.ID, p.Origin = fmt.Sprint("p", i%1000), "user_input"
+			for k := range 1000 {
+				p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint("p", k))
+			}
+		}},
+		{name: "a cycle of 100,000 ids in one step", records: 2, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			for k := range 100_000 {
+				p := s.AddProvenance()
+				p.ID = fmt.Sprint("p", k)
+				p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint("p", (k+1)%100_000))
+			}
+		}},
+		{name: "a cycle of 100,000 ids, a step each", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			p := s.AddProvenance()
+			p.ID, p.Origin = fmt.Sprint("p", i), "retrieved"
+			p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint("p", (i+1)%100_000))
+		}},
+		{name: "100,000 turns, one after the other", records: 200_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+		}},
+		{name: "100,000 turns, open together", records: 200_000, long: true, make: func(i int, s *acs.Step) {
+			turnStep(s, i < 100_000, i%100_000, "")
+		}},
+		{name: "100,000 turns that never end", records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, true, i, "")
+		}},
+		{name: "100,000 turns nested in a chain, inner ones end first", records: 200_000, make: func(i int, s *acs.Step) {
+			if i < 100_000 {
+				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
+				return
+			}
+			turnStep(s, false, 199_999-i, "")
+		}},
+		{name: "100,000 turns nested in a chain that only the innermost works in", records: 200_000, make: func(i int, s *acs.Step) {
+			if i < 100_000 {
+				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
+				return
+			}
+			s.Method, s.TurnID = acs.MethodUserMessage, "turn-99999"
+		}},
+		{name: "10,000 turns in a chain that ended, one goes on", records: 100_000, make: func(i int, s *acs.Step) {
+			if i < 20_000 {
+				turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
+				return
+			}
+			s.Method, s.TurnID = acs.MethodUserMessage, "turn-9999"
+		}},
+		{name: "turns of two sessions close by turns", records: 40_000, make: func(i int, s *acs.Step) {
+			s.Session = fmt.Sprintf("2222222%d-2222-4222-8222-222222222222", i%2)
+			k := i / 2
+			turnStep(s, k%2 == 0, k/2, "")
+			if k%2 == 1 {
+				s.StepCount = acs.Number{}
+			}
+		}},
+		{name: "turn summaries over a long memory", records: 100_000, make: func(i int, s *acs.Step) {
+			switch i % 3 {
+			case 0:
+				turnStep(s, true, i/3, "")
+			case 1:
+				s.Method, s.TurnID = acs.MethodUserMessage, fmt.Sprint("turn-", i/3)
+				p := s.AddProvenance()
+				p.ID, p.Origin = fmt.Sprint("p", i), "user_input"
+			case 2:
+				turnStep(s, false, i/3, "")
+				s.HasSummary = true
+				s.AddProvenance().DerivedFrom = []string{fmt.Sprint("p", i-1)}
+			}
+		}},
+		{name: "100,000 decisions to one step", records: 100_000, make: func(i int, s *acs.Step) {
+			if i == 0 {
+				s.Method, s.TurnID = acs.MethodToolCallRequest, "t"
+				return
+			}
+			s.Type, s.StepID, s.Decision = acs.TypeDecision, stepName(0), "allow"
+		}},
+		{name: "100,000 error responses to many steps", records: 100_000, make: func(i int, s *acs.Step) {
+			if i%2 == 0 {
+				s.Method, s.TurnID, s.ID = acs.MethodToolCallRequest, "t", `"`+s.StepID+`"`
+				return
+			}
+			s.Type, s.StepID, s.ID, s.ErrorResponse = acs.TypeDecision, "", `"`+stepName(i-1)+`"`, true
+		}},
+		{name: "conflicts in descending time order", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method, s.TurnID, s.StepID = acs.MethodUserMessage, fmt.Sprint("t", i%7), stepName(i%3)
+			s.EventTime = int64(100_000 - i)
+		}},
+		{name: "arrival out of order", records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 1, i/2, "")
+			s.EventTime = int64(100_000 - i)
+		}},
+		{name: "arrival at random", records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 1, i*7919%50_000, "")
+			s.EventTime = rand.New(rand.NewSource(int64(i))).Int63n(100_000)
+		}},
+		{name: "a mint with 30,000 parents, carried 1,000 times", records: 1001, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodUserMessage
+			p := s.AddProvenance()
+			p.ID, p.Origin = "p", "user_input"
+			n := 30_000
+			if i > 0 {
+				n = 20
+			}
+			for k := range n {
+				p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint("q", k+i))
+			}
+		}},
+		{name: "compactions that list everything", records: 10_000, make: func(i int, s *acs.Step) {
+			if i%100 != 99 {
+				s.Method = acs.MethodUserMessage
+				p := s.AddProvenance()
+				p.ID, p.Origin = fmt.Sprint("p", i), "user_input"
+				return
+			}
+			s.Method = acs.MethodPreCompact
+			list := &s.EntriesToCompact
+			if i%200 == 199 {
+				s.Method, list = acs.MethodPostCompact, &s.EntriesCompacted
+				s.AddProvenance().ID = fmt.Sprint("p", i)
+			}
+			s.DeclaredSummary = &acs.DeclaredSummary{HasEntryCount: true}
+			for k := range i {
+				*list = append(*list, stepName(k))
+			}
+		}},
+		{name: "compactions that list a few steps of many ids", records: 4000, make: func(i int, s *acs.Step) {
+			if i < 7 {
+				s.Method = acs.MethodUserMessage
+				for k := range 25_000 {
+					p := s.AddProvenance()
+					p.ID, p.Origin = fmt.Sprint("p", i, ".", k), "user_input"
+				}
+				return
+			}
+			s.Method = acs.MethodPostCompact
+			s.AddProvenance().ID = fmt.Sprint("q", i)
+			for k := range 7 {
+				s.EntriesCompacted = append(s.EntriesCompacted, stepName(k))
+			}
+		}},
+		{name: "100,000 agents", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method, s.AgentID = acs.MethodUserMessage, fmt.Sprint("agent-", i)
+		}},
+		{name: "100,000 subagents, and turns that close", records: 200_000, make: func(i int, s *acs.Step) {
+			if i%2 == 0 {
+				s.Method, s.SubagentSessionID, s.ParentStepID = acs.MethodSubagentStart, fmt.Sprint("child-", i), stepName(i-1)
+				return
+			}
+			turnStep(s, i%4 == 1, i/4, "")
+		}},
+		{name: "100,000 skills", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method = acs.MethodSkillRegister
+			s.SkillID, s.DigestAlgorithm, s.DigestValue = fmt.Sprint("skill-", i/2), "sha256", "d"
+			if i%2 == 1 {
+				s.Method = acs.MethodSkillLoad
+			}
+		}},
+		{name: "100,000 calls without results", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method, s.Tool = acs.MethodToolCallRequest, "x"
+			if i%2 == 1 {
+				s.Method, s.InnerID = "protocols/MCP/tools/call", "1"
+			}
+		}},
+		{name: "a session that may remember 10 hashes", records: 100_000, config: func(c *window.Config) { c.MaxRunIDs = 10 }, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+			s.AddProvenance().ID = fmt.Sprint("p", i)
+		}},
+		{name: "a partition full of sessions", records: 100_000, pressed: true, config: func(c *window.Config) { c.MaxOpenSteps = 10_000 }, make: func(i int, s *acs.Step) {
+			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i)
+		}},
+		{name: "100,000 sessions of two records each", records: 200_000, make: func(i int, s *acs.Step) {
+			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i/2)
+			if i%2 == 1 {
+				s.Method = acs.MethodSessionEnd
+			}
+		}, config: func(c *window.Config) { c.LateRetention = 30 * time.Second }},
+		{name: "100,000 turns at graces of zero", records: 200_000, config: noGraces, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+		}},
+		{name: "nested turns at graces of zero", records: 40_000, config: noGraces, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
+		}},
+		{name: "conflicts at graces of zero", records: 20_000, config: noGraces, make: func(i int, s *acs.Step) {
+			s.Method, s.TurnID, s.StepID = acs.MethodUserMessage, fmt.Sprint("t", i%7), stepName(i%3)
+			s.EventTime = int64(100_000 - i)
+		}},
+	}
+}
+
+func noGraces(c *window.Config) {
+	c.CompleteGrace, c.Grace, c.SealGrace, c.LateGrace = 0, 0, 0, 0
+}
+
+// turnStep makes a turnStart or a turnEnd of turn k.
+func turnStep(s *acs.Step, start bool, k int, parent string) {
+	s.TurnID = fmt.Sprint("turn-", k)
+	s.PayloadTurnID = s.TurnID
+	if start {
+		s.Method, s.PayloadParentTurnID = acs.MethodTurnStart, parent
+		return
+	}
+	s.Method, s.Outcome = acs.MethodTurnEnd, "completed"
+	s.StepCount = acs.Number{Set: true}
+}
