@@ -52,16 +52,24 @@ type Cluster struct {
 // table exist with one partition count, and that the brokers have transactions
 // of version 2 (KIP-890).
 func Open(ctx context.Context, f Flags, opts ...kgo.Opt) (*Cluster, error) {
+	c, err := Connect(f, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Connect is Open without its checks, and without ID and Partitions.
+func Connect(f Flags, opts ...kgo.Opt) (*Cluster, error) {
 	cl, err := f.Client(opts...)
 	if err != nil {
 		return nil, Fatal(err)
 	}
-	c := &Cluster{Client: cl, Admin: kadm.NewClient(cl), Prefix: f.Prefix}
-	if err := c.check(ctx); err != nil {
-		cl.Close()
-		return nil, err
-	}
-	return c, nil
+	return &Cluster{Client: cl, Admin: kadm.NewClient(cl), Prefix: f.Prefix}, nil
 }
 
 // Close ends the connection.
@@ -115,13 +123,13 @@ func (c *Cluster) check(ctx context.Context) error {
 		return Fatal(fmt.Errorf("the partition counts differ (%s): partition p of one feeds partition p of the next, so they must be equal; "+
 			"create a deployment under a new --prefix with `provctl topics create`, drain this one and switch", strings.Join(counts, ", ")))
 	}
-	return c.features(ctx)
+	return c.Features(ctx)
 }
 
-// features demands transaction.version 2 where the brokers tell about it: a
+// Features demands transaction.version 2 where the brokers tell about it: a
 // broker that lists no finalized features at all (kfake) is believed. Without
 // it an old transaction's late write can land in the next one (KIP-890).
-func (c *Cluster) features(ctx context.Context) error {
+func (c *Cluster) Features(ctx context.Context) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "provstream", "1"
 	resp, err := req.RequestWith(ctx, c.Client)

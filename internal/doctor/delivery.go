@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"provstream/internal/aggregator"
+	"provstream/internal/ingest"
+	"provstream/internal/kafka"
+	"provstream/internal/signer"
+	"provstream/internal/topics"
+)
+
+// hanging is how long a transaction may be open: three times the services'
+// transaction timeout.
+const hanging = 30 * time.Second
+
+// inputs of the services, without prefix; ingest's are the hook topics.
+var inputs = map[string][]string{
+	ingest.Service:     nil,
+	aggregator.Service: {topics.Steps},
+	signer.Service:     {topics.Runs, topics.Coverage},
+}
+
+var services = []string{ingest.Service, aggregator.Service, signer.Service}
+
+// groups: does each service run, and do the records that it must read next
+// still exist.
+func (p *patient) groups(ctx context.Context) error {
+	for _, service := range services {
+		group := kafka.DefaultGroup(p.cfg.Flags.Prefix, service)
+		if err := p.members(ctx, service, group); err != nil {
+			return err
+		}
+		committed, err := p.c.Committed(ctx, group)
+		if err != nil {
+			return err
+		}
+		if len(committed) == 0 {
+			continue
+		}
+		names, err := p.inputTopics(ctx, service)
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		starts, err := p.c.Admin.ListStartOffsets(ctx, names...)
+		if err != nil {
+			return err
+		}
+		ends, err := p.c.Admin.ListCommittedOffsets(ctx, names...)
+		if err != nil {
+			return err
+		}
+		ends.Each(func(end kadm.ListedOffset) {
+			start, _ := starts.Lookup(end.Topic, end.Partition)
+			at, ok := committed.Lookup(end.Topic, end.Partition)
+			switch {
+			case end.Err != nil || start.Err != nil || !ok || at.At < 0:
+			case at.At < start.Offset:
+				p.lost(service, group, end, at.At, start.Offset)
+			case at.At > end.Offset && end.Offset == 0:
+				p.add(Error, "if it was created again, start a new deployment under another --prefix", "%s/%d is empty, but %s has read it up to %d: it was created again",
+					end.Topic, end.Partition, group, at.At)
+			}
+		})
+	}
+	return nil
+}
+
+func (p *patient) lost(service, group string, end kadm.ListedOffset, at, start int64) {
+	if service == ingest.Service {
+		p.add(Error, "raise the topic's retention, or run more instances of ingest; prov.coverage will tell the gap",
+			"%s/%d lost %d records before ingest read them", end.Topic, end.Partition, start-at)
+		return
+	}
+	p.add(Error, "raise the topic's retention, and start a new deployment under another --prefix",
+		"%s/%d begins at %d, but %s goes on at %d: the records between are gone", end.Topic, end.Partition, start, group, at)
+}
+
+func (p *patient) inputTopics(ctx context.Context, service string) ([]string, error) {
+	if service == ingest.Service {
+		return p.c.HookTopics(ctx)
+	}
+	var names []string
+	for _, t := range inputs[service] {
+		names = append(names, p.cfg.Flags.Topic(t))
+	}
+	return names, nil
+}
+
+// members tells whether an instance of the service runs.
+func (p *patient) members(ctx context.Context, service, group string) error {
+	described, err := p.c.Admin.DescribeGroups(ctx, group)
+	if err != nil {
+		return err
+	}
+	d := described[group]
+	switch {
+	case errors.Is(d.Err, kerr.GroupIDNotFound), d.Err == nil && d.State == "Dead":
+		p.add(Warning, "start it; with another --group this check does not see it", "%s has never run: there is no group %s", service, group)
+	case d.Err != nil:
+		return d.Err
+	case len(d.Members) == 0:
+		p.add(Error, "start it", "no instance of %s runs: group %s has no member", service, group)
+	case d.State != "Stable":
+		p.add(Warning, "run doctor again; if it stays so, look for instances that come and go", "group %s is %s", group, d.State)
+	}
+	return nil
+}
+
+// state: does what the aggregator stored belong to its committed offsets.
+func (p *patient) state(ctx context.Context) error {
+	var cfg aggregator.Config
+	cfg.Flags = p.cfg.Flags
+	for partition := range p.partitions(ctx) {
+		i, err := aggregator.Inspect(ctx, p.c, cfg, partition, false)
+		if err != nil {
+			return err
+		}
+		if i.Fault != "" {
+			p.add(Error, "see the runbook for lost state", "partition %d: %s", partition, i.Fault)
+		}
+	}
+	return nil
+}
+
+func (p *patient) partitions(ctx context.Context) int32 {
+	details, err := p.c.Admin.ListTopics(ctx, p.cfg.Flags.Topic(topics.Steps))
+	if err != nil {
+		return 0
+	}
+	p.c.Partitions = int32(len(details[p.cfg.Flags.Topic(topics.Steps)].Partitions))
+	return p.c.Partitions
+}
+
+// transactions: does one hang and hold back everyone who reads committed
+// records.
+func (p *patient) transactions(ctx context.Context) error {
+	listed, err := p.c.Admin.ListTransactions(ctx, nil, []string{"Ongoing"})
+	if errors.Is(err, kerr.UnsupportedVersion) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ids := listed.TransactionalIDs()
+	if len(ids) == 0 {
+		return nil
+	}
+	described, err := p.c.Admin.DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(mapsKeys(described)) {
+		d := described[id]
+		age := time.Since(time.UnixMilli(d.StartTimestamp))
+		if d.Err != nil || d.State != "Ongoing" || age < hanging {
+			continue
+		}
+		for topic := range d.Topics {
+			if strings.HasPrefix(topic, p.cfg.Flags.Prefix+"prov.") || kafka.IsHookTopic(p.cfg.Flags.Prefix, topic) {
+				p.add(Error, "find its producer and end it, or run kafka-transactions.sh abort on each of its partitions",
+					"the transaction of %s is open for %s and holds back all readers of %s", id, age.Round(time.Second), topic)
+			}
+		}
+	}
+	return nil
+}
