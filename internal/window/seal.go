@@ -255,10 +255,10 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	upTo, rest, moved := r.seg.Split(p.clock)
 	since := make(map[int32]int32, len(r.segTurns))
 	for _, ti := range r.segTurns {
-		since[ti] = int32(len(moved))
-		if at, ok := slices.BinarySearch(moved, r.turns[ti].since); ok || at < len(moved) {
-			since[ti] = int32(at)
-		}
+		t := &r.turns[ti]
+		at, _ := slices.BinarySearch(moved, t.since)
+		since[ti] = int32(at) // as an index among what moves on,
+		t.since -= int32(at)  // and among what stays
 	}
 	listedBefore := r.listed
 	p.clearSegment(r)

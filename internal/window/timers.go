@@ -81,8 +81,19 @@ func (p *Partition) NextTimer() (due int64, ok bool) {
 
 // fire fires what is due at the clock, in order.
 func (p *Partition) fire(emit func(Emission)) {
+	var later []*timer // of runs whose snapshot a replay has not come to yet
+	defer func() {
+		for _, t := range later {
+			p.timers.set(t, t.due)
+		}
+	}()
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
 		t := p.timers[0]
+		if p.offset < t.run.asOf {
+			p.timers.stop(t)
+			later = append(later, t)
+			continue
+		}
 		due, ok := p.dueOf(t)
 		if !ok {
 			p.timers.stop(t)
