@@ -9,6 +9,7 @@
 import { createReadStream, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { webcrypto } from "node:crypto";
+import { fileURLToPath } from "node:url";
 
 const { subtle } = webcrypto;
 const utf8 = new TextEncoder();
@@ -151,29 +152,36 @@ async function checkRecord(record, keys) {
   return place;
 }
 
-const [dags, jwks] = process.argv.slice(2);
-if (!dags || !jwks) {
-  console.error("usage: node verify.mjs prov.dags.jsonl jwks.json");
-  process.exit(2);
-}
-const keys = await loadKeys(jwks).catch((e) => { console.error(`verify.mjs: ${e.message}`); process.exit(2); });
-const logs = new Map();
-let number = 0;
-for await (const line of createInterface({ input: createReadStream(dags, "utf8"), crlfDelay: Infinity })) {
-  number++;
-  try {
-    const { origin, index, size } = await checkRecord(JSON.parse(line), keys);
-    const expected = logs.get(origin)?.next ?? index;
-    need(index === expected, `leaf ${index} stands where leaf ${expected} belongs: dropped, repeated or moved`);
-    logs.set(origin, { next: index + 1, size });
-  } catch (e) {
-    console.log(`${dags}:${number}: ${e.message}`);
-    process.exit(1);
+export async function main(dags, jwks) {
+  const keys = await loadKeys(jwks);
+  const logs = new Map();
+  let number = 0;
+  for await (const line of createInterface({ input: createReadStream(dags, "utf8"), crlfDelay: Infinity })) {
+    number++;
+    try {
+      const { origin, index, size } = await checkRecord(JSON.parse(line), keys);
+      const expected = logs.get(origin)?.next ?? index;
+      need(index === expected, `leaf ${index} stands where leaf ${expected} belongs: dropped, repeated or moved`);
+      logs.set(origin, { next: index + 1, size });
+    } catch (e) {
+      console.log(`${dags}:${number}: ${e.message}`);
+      return 1;
+    }
   }
+  for (const [origin, { next, size }] of logs) {
+    if (next === size) continue;
+    console.log(`${origin}: a signed head covers ${size} records, the last one here is ${next - 1}: the end is missing`);
+    return 1;
+  }
+  console.log(`${number} DAGs hold`);
+  return 0;
 }
-for (const [origin, { next, size }] of logs) {
-  if (next === size) continue;
-  console.log(`${origin}: a signed head covers ${size} records, the last one here is ${next - 1}: the end is missing`);
-  process.exit(1);
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [dags, jwks] = process.argv.slice(2);
+  if (!dags || !jwks) {
+    console.error("usage: node verify.mjs prov.dags.jsonl jwks.json");
+    process.exit(2);
+  }
+  process.exit(await main(dags, jwks).catch((e) => (console.error(`verify.mjs: ${e.message}`), 2)));
 }
-console.log(`${number} DAGs hold`);

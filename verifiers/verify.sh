@@ -13,89 +13,93 @@ export LC_ALL=C
 [ $# -eq 2 ] || { echo "usage: bash verify.sh prov.dags.jsonl jwks.json" >&2; exit 2; }
 for tool in jq openssl; do command -v $tool >/dev/null || { echo "verify.sh: needs $tool" >&2; exit 2; }; done
 [ -r "$1" ] && [ -r "$2" ] || { echo "verify.sh: cannot read $1 or $2" >&2; exit 2; }
+dags=$1 jwks=$2 line=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-line=0
 bad() { echo "$dags:$line: $*"; exit 1; }
-hex() { od -An -v -tx1 | tr -d ' \n'; }
-unhex() { printf "$(sed 's/../\\x&/g' <<<"$1")"; }
-sha256() { openssl dgst -sha256 -binary | hex; }
+sha256() { openssl dgst -sha256 -binary; }
 unurl() { tr -- '-_' '+/' <<<"$1=" | base64 -d; }
-dags=$1 jwks=$2
+
+# decode BASE64 BYTES: canonical base64 of that many bytes, decoded.
+b='[A-Za-z0-9+/]' two='[AEIMQUYcgkosw048]=' four='[AQgw]=='
+decode() {
+  local -A form=([32]="^$b{42}$two\$" [64]="^$b{85}$four\$" [68]="^$b{90}$two\$")
+  [[ "$1" =~ ${form[$2]} ]] && base64 -d <<<"$1"
+}
 
 # pem X: an Ed25519 public key as the file that openssl takes.
 pem() {
-  printf -- '-----BEGIN PUBLIC KEY-----\n%s\n-----END PUBLIC KEY-----\n' \
-    "$( (unhex 302a300506032b6570032100; unurl "$1") | base64 -w0)"
+  [ -f "$tmp/$1.pem" ] || printf -- '-----BEGIN PUBLIC KEY-----\n%s\n-----END PUBLIC KEY-----\n' \
+    "$( (printf '\60\52\60\5\6\3\53\145\160\3\41\0'; unurl "$1") | base64 -w0)" >"$tmp/$1.pem"
 }
 
-# signed KEY-X SIGNATURE-HEX FILE
+# signed KEY-X FILE: is $tmp/sig the signature of the key over the file?
 signed() {
-  pem "$1" >"$tmp/key.pem"
-  unhex "$2" >"$tmp/sig"
-  openssl pkeyutl -verify -pubin -inkey "$tmp/key.pem" -rawin -in "$3" -sigfile "$tmp/sig" >/dev/null 2>&1
+  pem "$1"
+  openssl pkeyutl -verify -pubin -inkey "$tmp/$1.pem" -rawin -in "$2" -sigfile "$tmp/sig" >/dev/null 2>&1
 }
 
-# strict BASE64: its bytes in hexadecimal, if it is canonical.
-strict() {
-  local h
-  h=$(base64 -d <<<"$1" 2>/dev/null | hex) || return 1
-  [ "$(unhex "$h" | base64 -w0)" = "$1" ] && echo "$h"
-}
-
-# keys FILTER: matching keys of the JWKS, as "x first-index end-index".
+# keys CONDITION: matching keys of the JWKS, as "x first-index end-index".
 keys() {
-  jq -r --arg o "${origin:-}" "$@" '.keys[] | select('"$filter"') |
+  local condition=$1
+  shift
+  jq -r --arg o "$origin" "$@" ".keys[] | select($condition) |"'
     [.x, (.from[$o]? // 0), (.to[$o]? // if .status == "compromised" then 0 else 9007199254740991 end)] | @tsv' "$jwks"
 }
 
-# thumbprints are computed, not believed
+# Key ids are computed, not believed.
 while IFS=$'\t' read -r kid x; do
-  want=$(printf '{"crv":"Ed25519","kty":"OKP","x":"%s"}' "$x" | openssl dgst -sha256 -binary | base64 -w0 | tr '+/' '-_' | tr -d =)
+  want=$(printf '{"crv":"Ed25519","kty":"OKP","x":"%s"}' "$x" | sha256 | base64 -w0 | tr '+/' '-_' | tr -d =)
   [ "$kid" = "$want" ] || { echo "verify.sh: $jwks: key id $kid is not the thumbprint $want" >&2; exit 2; }
 done < <(jq -r '.keys[] | [.kid, .x] | @tsv' "$jwks")
 
-# checkpoint: opens the C2SP signed note in $tmp/note; sets origin, size, root.
+# checkpoint: opens the C2SP signed note in $tmp/note; sets origin and size,
+# writes the root to $tmp/root.
 checkpoint() {
   cmp -s "$tmp/note" "$tmp/opened" && return # all DAGs of a batch lead to one head
   sed '/^$/,$d' "$tmp/note" >"$tmp/text"
   [ "$(wc -l <"$tmp/text")" -eq 3 ] || bad "checkpoint: malformed"
   { read -r origin; read -r size; read -r root; } <"$tmp/text"
-  local name blob h x from to
+  [[ "$size" =~ ^(0|[1-9][0-9]{0,14})$ ]] || bad "checkpoint: malformed"
+  decode "$root" 32 >"$tmp/root" || bad "checkpoint: malformed root"
+  local name blob x from to
   while read -r _ name blob; do
     [ "$name" = "$origin" ] || continue
-    h=$(strict "$blob") || bad "checkpoint: malformed signature line"
+    decode "$blob" 68 >"$tmp/blob" || bad "checkpoint: malformed signature line"
+    tail -c 64 "$tmp/blob" >"$tmp/sig"
     while IFS=$'\t' read -r x from to; do
-      [ "$( (printf '%s\n\001' "$origin"; unurl "$x") | sha256 | cut -c1-8)" = "${h:0:8}" ] || continue
-      signed "$x" "${h:8}" "$tmp/text" || bad "checkpoint: not the signature of the log key over this head"
-      (( from < size && size <= to )) || bad "checkpoint: the log key was not valid"
-      root=$(strict "$root") || bad "checkpoint: malformed root"
+      (printf '%s\n\001' "$origin"; unurl "$x") | sha256 | head -c 4 | cmp -s - <(head -c 4 "$tmp/blob") || continue
+      signed "$x" "$tmp/text" || bad "checkpoint: not the signature of the log key over this head"
+      ((from < size && size <= to)) || bad "checkpoint: the log key was not valid"
       cp "$tmp/note" "$tmp/opened"
       return
-    done < <(filter='.use == "log"' keys)
+    done < <(keys '.use == "log"')
   done < <(sed '1,/^$/d' "$tmp/note")
   bad "checkpoint: signed by no pinned log key"
 }
 
-# inclusion LEAF: RFC 9162 section 2.1.3.2 over the hashes in $tmp/path.
+# inclusion: RFC 9162 section 2.1.3.2, from the leaf hash in $tmp/r over the
+# hashes in $tmp/path to the root.
 inclusion() {
-  local r=$1 fn=$index sn=$((size - 1)) p
-  (( index < size )) || bad "proof: index is outside the log"
+  local fn=$index sn=$((size - 1)) p
+  ((index < size)) || bad "proof: index is outside the log"
   while read -r p; do
-    p=$(strict "$p") || bad "proof: malformed hash"
-    (( sn > 0 )) || bad "proof: too many hashes"
-    if (( fn & 1 || fn == sn )); then
-      r=$(unhex "01$p$r" | sha256)
-      while (( fn && !(fn & 1) )); do fn=$((fn >> 1)) sn=$((sn >> 1)); done
+    decode "$p" 32 >"$tmp/p" || bad "proof: malformed hash"
+    ((sn > 0)) || bad "proof: too many hashes"
+    if ((fn & 1 || fn == sn)); then
+      (printf '\1'; cat "$tmp/p" "$tmp/r") | sha256 >"$tmp/next"
+      while ((fn && !(fn & 1))); do fn=$((fn >> 1)) sn=$((sn >> 1)); done
     else
-      r=$(unhex "01$r$p" | sha256)
+      (printf '\1'; cat "$tmp/r" "$tmp/p") | sha256 >"$tmp/next"
     fi
+    mv "$tmp/next" "$tmp/r"
     fn=$((fn >> 1)) sn=$((sn >> 1))
   done <"$tmp/path"
-  (( sn == 0 )) && [ "$r" = "$root" ] || bad "proof: does not lead to the signed root"
+  ((sn == 0)) && cmp -s "$tmp/r" "$tmp/root" || bad "proof: does not lead to the signed root"
 }
 
 declare -A next heads
+origin=
 text='([^"\\]|\\.)*' # a JSON string between its quotation marks
 signature=',"signature":\{"algorithm":"ed25519","keyId":"[A-Za-z0-9_-]{43}","signedAt":"[-0-9T:.]{23}Z","value":"[A-Za-z0-9+/]{86}=="\}'
 while IFS= read -r record; do
@@ -104,28 +108,30 @@ while IFS= read -r record; do
   sed -E 's/'"$signature"'(,"tenantId":"'"$text"'","version":"1\.0\.0"\})$/\1/' "$tmp/value" >"$tmp/unsigned"
   cmp -s "$tmp/value" "$tmp/unsigned" && bad "no signature member, or the version is not 1.0.0"
   sed -E 's/,"version":"1\.0\.0"\}$/}/' "$tmp/unsigned" >"$tmp/message"
-  { read -r kid; read -r value; read -r tenant; read -r id; } < <(jq -r '.signature.keyId, .signature.value, .tenantId, .id' "$tmp/value")
-  h=$(strict "$value") || bad "signature: base64 is not canonical"
+  { read -r kid; read -r value; read -r tenant; read -r id; read -r place; read -r ce; } < <(jq -r '(.value | fromjson) as $d |
+    $d.signature.keyId, $d.signature.value, $d.tenantId, $d.id, "/\(.topic)/\(.partition)", (.headers.ce_id // "\($d.tenantId)/\($d.id)")' <<<"$record") || true
 
   jq -j '.headers["tlog-proof"] // ""' <<<"$record" >"$tmp/proof"
-  sed -n '/^$/,$p' "$tmp/proof" | sed 1d >"$tmp/note"
+  sed '1,/^$/d' "$tmp/proof" >"$tmp/note"
   sed '/^$/,$d;1,2d' "$tmp/proof" >"$tmp/path"
   { read -r first; read -r word index; } <"$tmp/proof" || bad "proof: missing or malformed"
-  [[ "$first/$word" = c2sp.org/tlog-proof@v1/index && "$index" =~ ^(0|[1-9][0-9]*)$ ]] || bad "proof: missing or malformed"
+  [[ "$first/$word" = c2sp.org/tlog-proof@v1/index && "$index" =~ ^(0|[1-9][0-9]{0,14})$ ]] || bad "proof: missing or malformed"
   checkpoint
 
+  decode "$value" 64 >"$tmp/dag.sig" || bad "signature: base64 is not canonical"
   found=0
   while IFS=$'\t' read -r x from to; do
     found=1
-    signed "$x" "$h" "$tmp/message" || bad "signature: not that of key $kid over this content"
-    (( from <= index && index < to )) || bad "key $kid was not valid at index $index"
-  done < <(filter='(.use // "sig") == "sig" and .kid == $k and (.tenant // $t) == $t' keys --arg k "$kid" --arg t "$tenant")
-  (( found )) || bad "signed by key $kid, which is not pinned for tenant $tenant"
+    cp "$tmp/dag.sig" "$tmp/sig"
+    signed "$x" "$tmp/message" || bad "signature: not that of key $kid over this content"
+    ((from <= index && index < to)) || bad "key $kid was not valid at index $index"
+  done < <(keys '(.use // "sig") == "sig" and .kid == $k and (.tenant // $t) == $t' --arg k "$kid" --arg t "$tenant")
+  ((found)) || bad "signed by key $kid, which is not pinned for tenant $tenant"
 
-  inclusion "$( (printf '\0'; cat "$tmp/unsigned") | sha256)"
-  place=$(jq -r '"/\(.topic)/\(.partition)"' <<<"$record")
+  (printf '\0'; cat "$tmp/unsigned") | sha256 >"$tmp/r"
+  inclusion
   [[ "$origin" = *"$place" ]] || bad "proof: of another log, $origin"
-  [ "$(jq -r --arg id "$tenant/$id" '.headers.ce_id // $id' <<<"$record")" = "$tenant/$id" ] || bad "ce_id is another DAG's"
+  [ "$ce" = "$tenant/$id" ] || bad "ce_id is another DAG's"
   [ "${next[$origin]:-$index}" -eq "$index" ] || bad "leaf $index stands where leaf ${next[$origin]} belongs: dropped, repeated or moved"
   next[$origin]=$((index + 1)) heads[$origin]=$size
 done <"$dags"
