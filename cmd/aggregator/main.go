@@ -23,6 +23,7 @@ type cli struct {
 
 	IngestGroup    string `help:"Consumer group of ingest; <prefix>provstream-ingest when empty."`
 	ClockTolerance string `help:"How far the clocks of hosts and brokers may be apart." default:"1s"`
+	ReplayRecords  int64  `help:"A restart replays at most so many records of a partition, and one batch; what lies further behind is saved." default:"50000"`
 
 	CompleteGrace string `help:"A turn closes so long after its turnEnd when its step_count is met." default:"1s"`
 	Grace         string `help:"A turn closes so long after its turnEnd when its step_count is not met." default:"10s"`
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // config turns the flags into values; all faults come together.
 func (c *cli) config() (aggregator.Config, error) {
 	var faults kafka.Faults
-	cfg := aggregator.Config{IngestGroup: c.IngestGroup}
+	cfg := aggregator.Config{IngestGroup: c.IngestGroup, ReplayRecords: c.ReplayRecords}
 	var err error
 	cfg.Config, err = c.ServiceFlags.Config(aggregator.Service)
 	faults.Add(err)
@@ -87,6 +88,9 @@ func (c *cli) config() (aggregator.Config, error) {
 		MaxRunWeight:  faults.Size("--max-run-weight", c.MaxRunWeight, 64<<10, 4<<20),
 		MaxOpenSteps:  c.MaxOpenSteps,
 		MaxRunIDs:     c.MaxRunIds,
+	}
+	if c.ReplayRecords < 1 {
+		faults.Add(fmt.Errorf("--replay-records: %d is less than 1", c.ReplayRecords))
 	}
 	if c.MaxOpenSteps < 1 {
 		faults.Add(fmt.Errorf("--max-open-steps: %d is less than 1", c.MaxOpenSteps))

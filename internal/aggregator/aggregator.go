@@ -32,6 +32,9 @@ type Config struct {
 	IngestGroup string
 	// Window is how turns and runs close. The zero value is the default.
 	Window window.Config
+	// ReplayRecords bounds what a restart replays of a partition of prov.steps:
+	// a run with a change that lies further behind is saved.
+	ReplayRecords int64
 	// ClockTolerance is how far the clocks of hosts and brokers may be apart.
 	ClockTolerance time.Duration
 	// Registerer gets the metrics; nil keeps none.
@@ -43,6 +46,9 @@ type Config struct {
 // DefaultClockTolerance is the default of --clock-tolerance.
 const DefaultClockTolerance = time.Second
 
+// DefaultReplayRecords is the default of --replay-records.
+const DefaultReplayRecords = 50_000
+
 // Run is the service. It returns nil when ctx has ended, or an error that
 // coming back does not cure.
 func Run(ctx context.Context, cfg Config) error {
@@ -53,6 +59,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if cfg.Window == (window.Config{}) {
 		cfg.Window = window.DefaultConfig()
+	}
+	if cfg.ReplayRecords == 0 {
+		cfg.ReplayRecords = DefaultReplayRecords
 	}
 	if cfg.ClockTolerance == 0 {
 		cfg.ClockTolerance = DefaultClockTolerance

@@ -32,6 +32,7 @@ type world struct {
 	*kafkatest.Cluster
 	flags   kafka.Flags
 	window  window.Config
+	replay  int64 // --replay-records; 0 is the default
 	cluster *kafka.Cluster
 	agents  *kgo.Client
 	loaded  int
@@ -84,7 +85,7 @@ func (w *world) startIngest(t *testing.T) (stop func()) {
 
 func (w *world) startAggregator(t *testing.T, instance string) (stop func()) {
 	return run(t, func(ctx context.Context) error {
-		return aggregator.Run(ctx, aggregator.Config{Config: w.config("aggregator", instance), Window: w.window})
+		return aggregator.Run(ctx, aggregator.Config{Config: w.config("aggregator", instance), Window: w.window, ReplayRecords: w.replay})
 	})
 }
 

@@ -21,11 +21,15 @@ type Inspection struct {
 	// Clock is the log's clock at Next, in ms; null before the first tick.
 	Clock      *int64        `json:"clock"`
 	Partitions int32         `json:"partitions"`
+	// Snapshots are the state records of runs, and their bytes.
+	Snapshots     int   `json:"snapshots"`
+	SnapshotBytes int64 `json:"snapshot_bytes"`
 	Window     window.Config `json:"window"`
 	// Fault says why a service would refuse this state; "" if it would not.
 	Fault string `json:"fault,omitempty"`
 	// Replayed is the number of records that a restore reads, Stats what it
 	// gives; with replay only.
+	Loaded   int           `json:"loaded,omitempty"` // records of open runs that come from snapshots
 	Replayed int           `json:"replayed,omitempty"`
 	Stats    *window.Stats `json:"stats,omitempty"`
 }
@@ -61,6 +65,10 @@ func Inspect(ctx context.Context, c *kafka.Cluster, cfg Config, partition int32,
 		return i, nil
 	}
 	i.Stored, i.Next, i.Low, i.Clock, i.Partitions, i.Window = true, stored.Next, stored.Low, stored.Clock, stored.Partitions, stored.Window
+	i.Snapshots = len(stored.records)
+	for _, r := range stored.records {
+		i.SnapshotBytes += int64(len(r.Key) + len(r.Value))
+	}
 	if stored.Low < bounds.Start {
 		i.Fault = "prov.steps no longer holds the records that open runs began with"
 	}
@@ -72,7 +80,7 @@ func Inspect(ctx context.Context, c *kafka.Cluster, cfg Config, partition int32,
 		return i, err
 	}
 	stats := t.window.Stats()
-	i.Stats, i.Replayed = &stats, t.replayed
+	i.Stats, i.Loaded, i.Replayed = &stats, t.loaded, t.replayed
 	if clock, ok := t.window.Clock(); ok {
 		i.Clock = &clock
 	}

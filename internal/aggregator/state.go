@@ -1,11 +1,13 @@
 package aggregator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -14,7 +16,8 @@ import (
 	"provstream/internal/window"
 )
 
-// metaKey is the key of a partition's one record in prov.aggregator.state.
+// metaKey is the key of the record in prov.aggregator.state/p that is about the
+// whole partition. The others are snapshots of runs (window.Partition.Save).
 const metaKey = "meta"
 
 // meta is its value. Every transaction that reads records of prov.steps/p writes
@@ -30,14 +33,29 @@ type meta struct {
 	Clock *int64 `json:"clock"`
 	// Partitions is the count that run keys were placed with.
 	Partitions int32 `json:"partitions"`
-	// Window is the configuration that the records below Next were taken with.
+	// Window is the configuration that the records from Low to Next were taken
+	// with.
 	Window window.Config `json:"window"`
+	// Pressures are the seals under pressure from Low on: a replay is told of
+	// them, because it does not hold all the runs that they were chosen among.
+	Pressures []window.Pressure `json:"pressures,omitempty"`
 }
 
+// writeState writes the snapshots that are due, and the meta record, which says
+// what a restart reads beside them. What is due is a run with a change that no
+// snapshot holds and that lies more than --replay-records behind; at a stop, and
+// when the windows' configuration has changed, every run.
 func (t *task) writeState(next int64, out *kafka.Out) error {
+	behind := t.s.cfg.ReplayRecords
+	if out.Final || t.saveAll {
+		behind = -1
+	}
+	t.out = out
+	t.window.Save(next, behind, t.put)
+	t.saveAll = false
 	m := meta{Next: next, Partitions: t.s.cluster.Partitions, Window: t.s.cfg.Window}
 	low, clock, known := t.window.Low(next)
-	m.Low = low
+	m.Low, m.Pressures = low, t.window.Pressures(low)
 	if known {
 		m.Clock = &clock
 	}
@@ -45,12 +63,17 @@ func (t *task) writeState(next int64, out *kafka.Out) error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	r := t.slab.Record()
-	r.Topic, r.Partition = t.s.cfg.Topic(topics.AggregatorState), t.partition
-	r.Key, r.Value = []byte(metaKey), value
-	t.s.metrics.stateBytes.WithLabelValues(strconv.Itoa(int(t.partition))).Add(float64(len(r.Key) + len(r.Value)))
-	out.Produce(r)
+	t.put(metaKey, value)
 	return nil
+}
+
+// put writes a record of the state topic; nil is a tombstone.
+func (t *task) put(key string, value []byte) {
+	r := t.slab.Record()
+	r.Topic, r.Partition = t.stateTopic, t.partition
+	r.Key, r.Value = []byte(key), value
+	t.stateBytes.Add(float64(len(key) + len(value)))
+	t.out.Produce(r)
 }
 
 // open builds a partition's state from the logs. The same code runs at the
@@ -62,8 +85,8 @@ func (t *task) writeState(next int64, out *kafka.Out) error {
 //     read_committed, which waits for the last stable offset: a transaction's
 //     markers reach partitions independently, and the state that belongs to
 //     the committed offset may still lack its marker.
-//  3. prov.steps is read from low to next into an empty machine with outputs
-//     off.
+//  3. The snapshots of runs are loaded, and prov.steps is read from low to next
+//     with outputs off; what a run's snapshot holds already is skipped.
 func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) {
 	stored, err := s.readState(ctx, in.Partition)
 	if err != nil {
@@ -80,22 +103,37 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 		return nil, err
 	}
 	// What was replayed was taken with the configuration of its time; the
-	// present one holds from here on.
+	// present one holds from here on, and no later replay may reach back
+	// behind this offset.
 	t.window.SetConfig(s.cfg.Window)
+	t.saveAll = stored.Window != s.cfg.Window
 	t.baseline()
 	return t.attach(true), nil
 }
 
 // rebuild is step 3.
-func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *meta) (*task, error) {
+func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *stored) (*task, error) {
 	w := window.NewPartition(stored.Window)
 	if stored.Clock != nil {
 		w.RestoreClock(*stored.Clock)
 	}
+	l := window.NewLoader(w)
+	for _, r := range stored.records {
+		if err := l.Add(string(r.Key), r.Value); err != nil {
+			return nil, kafka.Fatal(fmt.Errorf("%s/%d@%d: %w", r.Topic, r.Partition, r.Offset, err))
+		}
+	}
+	loaded, err := l.Load()
+	if err != nil {
+		return nil, kafka.Fatal(fmt.Errorf("snapshots in %s/%d: %w", s.cfg.Topic(topics.AggregatorState), in.Partition, err))
+	}
+	stored.records = nil
+	w.BeginReplay(stored.Pressures)
 	t := s.newTask(in.Partition, w)
+	t.loaded = loaded
 	restoring := s.metrics.restoreBegins(in.Partition, stored.Next-stored.Low)
 	defer restoring.done()
-	err := s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
 		t.replayed += len(recs)
 		restoring.read(recs, stored.Next)
 		t.feed(recs, func(window.Emission) {})
@@ -108,38 +146,51 @@ func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *meta) (*t
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "records", t.replayed, "low", stored.Low, "next", stored.Next)
+	w.EndReplay()
+	s.cfg.Logger.Info("partition restored", "partition", in.Partition, "snapshot_records", t.loaded, "records", t.replayed, "low", stored.Low, "next", stored.Next)
 	return t, nil
 }
 
-// readState returns a partition's last committed state record, nil without one.
-func (s *service) readState(ctx context.Context, partition int32) (*meta, error) {
+// stored is what the state topic holds of a partition.
+type stored struct {
+	meta
+	records []*kgo.Record // of runs: the last of each key, in the order of the topic
+}
+
+// readState returns what is committed of a partition's state, nil without a
+// meta record.
+func (s *service) readState(ctx context.Context, partition int32) (*stored, error) {
 	topic := s.cfg.Topic(topics.AggregatorState)
 	bounds, err := s.cluster.Bounds(ctx, topic, partition)
 	if err != nil {
 		return nil, err
 	}
-	var last *kgo.Record
+	last := make(map[string]*kgo.Record)
 	err = s.cluster.Read(ctx, topic, partition, bounds.Start, bounds.End, kafka.ReadCommitted, func(recs []*kgo.Record) error {
 		for _, r := range recs {
-			if string(r.Key) == metaKey {
-				last = r
+			if r.Value == nil {
+				delete(last, string(r.Key))
+				continue
 			}
+			last[string(r.Key)] = r
 		}
 		return nil
 	})
-	if err != nil || last == nil {
+	r := last[metaKey]
+	if err != nil || r == nil {
 		return nil, err
 	}
-	m := &meta{Window: window.DefaultConfig()}
-	if err := json.Unmarshal(last.Value, m); err != nil {
-		return nil, kafka.Fatal(fmt.Errorf("state record %s/%d@%d: %w", topic, partition, last.Offset, err))
+	st := &stored{meta: meta{Window: window.DefaultConfig()}}
+	if err := json.Unmarshal(r.Value, &st.meta); err != nil {
+		return nil, kafka.Fatal(fmt.Errorf("state record %s/%d@%d: %w", topic, partition, r.Offset, err))
 	}
-	return m, nil
+	delete(last, metaKey)
+	st.records = slices.SortedFunc(maps.Values(last), func(a, b *kgo.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	return st, nil
 }
 
 // checkState refuses state that does not belong to the committed offset.
-func (s *service) checkState(in kafka.Input, m *meta) error {
+func (s *service) checkState(in kafka.Input, m *stored) error {
 	state := s.cfg.Topic(topics.AggregatorState)
 	const cure = "put back what was reset, or start a new deployment under another --prefix; to go on would lose or repeat evidence"
 	switch {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/acs"
@@ -22,7 +23,12 @@ type task struct {
 	clock     *partitionClock
 	outputs   [3]output // by window.Kind
 
-	replayed int // records that the restore read
+	loaded   int  // records that the restore took from snapshots
+	replayed int  // records that the restore read from prov.steps
+	saveAll  bool // the next flush saves every run
+
+	stateTopic string
+	stateBytes prometheus.Counter
 
 	step acs.Step
 	slab kafka.Slab
@@ -46,7 +52,10 @@ var (
 )
 
 func (s *service) newTask(partition int32, w *window.Partition) *task {
-	t := &task{s: s, partition: partition, window: w}
+	t := &task{
+		s: s, partition: partition, window: w,
+		stateTopic: s.cfg.Topic(topics.AggregatorState), stateBytes: s.metrics.stateBytes.WithLabelValues(strconv.Itoa(int(partition))),
+	}
 	for kind, base := range outputTopics {
 		topic := s.cfg.Topic(base)
 		t.outputs[kind] = output{
