@@ -60,7 +60,8 @@ type Source func(ctx context.Context, emit func(Item) error) error
 const maxLine = 64 << 20
 
 // Lines reads JSONL: each line a value as it is, or a record in the form of
-// `provctl demo --keep` (members topic, partition, offset, key, headers, value or value_b64).
+// `provctl demo --keep` (members topic, partition, offset, key, headers, value or
+// value_b64) or of `kcat -J`.
 // Compressed input (gzip) is recognised.
 func Lines(r io.Reader) Source {
 	return func(ctx context.Context, emit func(Item) error) error {
@@ -108,15 +109,17 @@ func readLine(br *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// kept is the form of demo --keep.
+// kept is a record in the form of demo --keep, or of kcat -J, which has payload
+// for value and its headers in a list.
 type kept struct {
-	Topic     *string                   `json:"topic"`
-	Partition int32                     `json:"partition"`
-	Offset    int64                     `json:"offset"`
-	Key       *string                   `json:"key"`
-	Headers   map[string]jsontext.Value `json:"headers"`
-	Value     *string                   `json:"value"`
-	ValueB64  *string                   `json:"value_b64"`
+	Topic     *string        `json:"topic"`
+	Partition int32          `json:"partition"`
+	Offset    int64          `json:"offset"`
+	Key       *string        `json:"key"`
+	Headers   jsontext.Value `json:"headers"`
+	Value     *string        `json:"value"`
+	ValueB64  *string        `json:"value_b64"`
+	Payload   *string        `json:"payload"`
 }
 
 // record parses the item's line. A line that has no topic and value is a value
@@ -130,18 +133,18 @@ func (i *Item) record() *Record {
 		return bare
 	}
 	var k kept
-	if err := json.Unmarshal(i.Text, &k); err != nil || k.Topic == nil || k.Value == nil && k.ValueB64 == nil {
+	if err := json.Unmarshal(i.Text, &k); err != nil || k.Topic == nil {
 		return bare
 	}
-	r := &Record{Placed: true, Topic: *k.Topic, Partition: k.Partition, Offset: k.Offset, Line: i.Line, Headers: make(map[string][]byte, len(k.Headers))}
+	if k.Value == nil {
+		k.Value = k.Payload
+	}
+	if k.Value == nil && k.ValueB64 == nil {
+		return bare
+	}
+	r := &Record{Placed: true, Topic: *k.Topic, Partition: k.Partition, Offset: k.Offset, Line: i.Line, Headers: headers(k.Headers)}
 	if k.Key != nil {
 		r.Keyed, r.Key = true, []byte(*k.Key)
-	}
-	for name, v := range k.Headers {
-		var s string
-		if json.Unmarshal(v, &s) == nil {
-			r.Headers[name] = []byte(s)
-		}
 	}
 	if k.Value != nil {
 		r.Value = []byte(*k.Value)
@@ -153,6 +156,29 @@ func (i *Item) record() *Record {
 	}
 	r.Value = value
 	return r
+}
+
+// headers reads {"name": "value"} or ["name", "value", …].
+func headers(text jsontext.Value) map[string][]byte {
+	out := map[string][]byte{}
+	var list []*string
+	var object map[string]jsontext.Value
+	switch {
+	case text.Kind() == '[' && json.Unmarshal(text, &list) == nil:
+		for i := 0; i+1 < len(list); i += 2 {
+			if list[i] != nil && list[i+1] != nil {
+				out[*list[i]] = []byte(*list[i+1])
+			}
+		}
+	case text.Kind() == '{' && json.Unmarshal(text, &object) == nil:
+		for name, v := range object {
+			var s string
+			if json.Unmarshal(v, &s) == nil {
+				out[name] = []byte(s)
+			}
+		}
+	}
+	return out
 }
 
 // Each hands over every record of a source, parsed, in order.
