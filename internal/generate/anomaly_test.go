@@ -19,6 +19,7 @@ import (
 // records came when they say.
 func found(t *testing.T, cfg reference.Config, records []fleet.Record) map[string]int {
 	t.Helper()
+	read := reader(t, codec.Config{})
 	logs := map[string]reference.Log{} // one partition a run: they do not meet
 	var last int64
 	for i := range records {
@@ -28,12 +29,11 @@ func found(t *testing.T, cfg reference.Config, records []fleet.Record) map[strin
 				logs[key] = append(log, reference.Entry{Offset: int64(len(log)), Tick: r.TimeMs - 1})
 			}
 		}
-		readAll(t, codec.Config{}, records[i:i+1], func(runKey, value []byte) {
+		read(i, r, func(runKey, value []byte) {
 			step := new(acs.Step)
 			if err := codec.DecodeStep(step, value); err != nil {
 				t.Fatal(err)
 			}
-			step.Coordinates.Offset = int64(i)
 			log, ok := logs[string(runKey)]
 			if !ok {
 				log = reference.Log{{Tick: r.TimeMs - 1}}

@@ -14,25 +14,32 @@ import (
 // partition of their topic, and returns the dead letters by kind.
 func readAll(t *testing.T, cfg codec.Config, records []fleet.Record, emit func(runKey, value []byte)) map[string]int {
 	t.Helper()
+	read := reader(t, cfg)
+	kinds := map[string]int{}
+	for i := range records {
+		if d := read(i, &records[i], emit); d != nil {
+			kinds[d.Kind]++
+			t.Logf("%s: %s %s %s", records[i].Topic, d.Kind, d.Pointer, d.Message)
+		}
+	}
+	return kinds
+}
+
+// reader returns a function that reads one record, offset i of its topic.
+func reader(t *testing.T, cfg codec.Config) func(i int, r *fleet.Record, emit func(runKey, value []byte)) *codec.DeadLetter {
+	t.Helper()
 	cfg.DecisionsTopic = topics.Decisions
 	reader, err := codec.NewReader(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[string]int{}
-	for i := range records {
-		r := &records[i]
+	return func(i int, r *fleet.Record, emit func(runKey, value []byte)) *codec.DeadLetter {
 		rec := codec.Record{Topic: r.Topic, Offset: int64(i), Timestamp: r.TimeMs, Key: r.Key, Value: r.Value}
 		for _, h := range r.Headers {
 			rec.Headers = append(rec.Headers, codec.Header{Key: h.Key, Value: h.Value})
 		}
-		result := reader.Read(&rec, r.TimeMs+1000, emit)
-		if d := result.DeadLetter; d != nil {
-			kinds[d.Kind]++
-			t.Logf("%s: %s %s %s", r.Topic, d.Kind, d.Pointer, d.Message)
-		}
+		return reader.Read(&rec, r.TimeMs+1000, emit).DeadLetter
 	}
-	return kinds
 }
 
 func ignore(_, _ []byte) {}
