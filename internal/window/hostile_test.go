@@ -20,9 +20,9 @@ import (
 // the same process, per kilobyte of weight (what the records weigh in memory
 // and in the DAG), so that nothing depends on the machine.
 const (
-	costFactor = 25      // times the cost of ordinary records; a quadratic rule is hundreds of times
-	perMs      = 20      // records a millisecond of the log's time
-	tickEvery  = 100     // milliseconds
+	costFactor = 25       // times the cost of ordinary records; a quadratic rule is hundreds of times
+	perMs      = 20       // records a millisecond of the log's time
+	tickEvery  = 100      // milliseconds
 	maxDAG     = 10 << 20 // what prov.runs takes (bytes)
 )
 
@@ -35,7 +35,7 @@ type hostile struct {
 	long    bool // skipped by -short
 	huge    bool // one record that no Kafka value could hold: its DAG is bounded by its weight only
 	factor  float64
-	memory  int // bytes that may stay in memory after the last record, beside the bystander; 0: as documented
+	memory  int  // bytes that may stay in memory after the last record, beside the bystander; 0: as documented
 	pressed bool // the partition seals runs by pressure: the bystander's seals depend on the others
 	check   func(t *testing.T, seen *seen)
 }

@@ -78,25 +78,21 @@ func (p *Partition) tellTurns(r *run, v *view, size bool, emit func(Emission)) {
 // turnsToTell lists, by turn_id, the turns that get a summary at a seal.
 func (p *Partition) turnsToTell(r *run, v *view, size bool) []int32 {
 	var list []int32
-	chosen := make(map[int32]bool)
-	choose := func(ti int32) bool {
-		t := &r.turns[ti]
-		if chosen[ti] || !t.live() || size && !t.closed {
+	seen := make(map[int32]bool)
+	look := func(ti int32) (isNew bool) {
+		if seen[ti] {
 			return false
 		}
-		chosen[ti] = true
-		list = append(list, ti)
+		seen[ti] = true
+		if t := &r.turns[ti]; t.live() && (t.closed || !size) {
+			list = append(list, ti)
+		}
 		return true
 	}
 	withOuter := func(ti int32) {
-		choose(ti)
 		// A nested turn's steps may meet the count of the turns around it.
-		for n := 0; r.nesting && n < len(r.turns); n++ {
-			up, ok := r.findTurn(r.turns[ti].parent)
-			if !ok || !choose(up) && chosen[up] {
-				break
-			}
-			ti = up
+		for ok := true; ok && look(ti) && r.nesting; {
+			ti, ok = r.findTurn(r.turns[ti].parent)
 		}
 	}
 	for i := range v.aggs {
@@ -113,7 +109,7 @@ func (p *Partition) turnsToTell(r *run, v *view, size bool) []int32 {
 	if !size && r.openTurns > 0 {
 		for i := range r.turns {
 			if !r.turns[i].closed {
-				choose(int32(i))
+				look(int32(i))
 			}
 		}
 	}

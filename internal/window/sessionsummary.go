@@ -30,6 +30,7 @@ type sessionTotals struct {
 	producer    string
 	subagents   []subagent
 	known       map[segment.Hash16]int32 // subagents by session: 1 + place in the list, or 0 when unlisted
+	under       map[segment.Hash16]int32 // the same of the sealed segments, where the open one is told of too
 	tally       tally
 	last        []anomaly // facts about no single step
 	dags        []string
@@ -101,6 +102,9 @@ func (s *sessionTotals) addSubagents(v *view) {
 		key := segment.IDHash(g.Syms.Bytes(m.Subagent))
 		at, ok := s.known[key]
 		if !ok {
+			at, ok = s.under[key]
+		}
+		if !ok {
 			if s.known == nil {
 				s.known = make(map[segment.Hash16]int32)
 			}
@@ -142,23 +146,13 @@ func (v *view) sessionSoFar(r *run) *sessionTotals {
 		s := &sessionTotals{}
 		if r.totals != nil {
 			s = r.totals.clone()
-			s.known = cloneKnown(r.totals.known)
+			// As many as the run ever started: shared, not copied.
+			s.known, s.under = nil, r.totals.known
 		}
 		s.add(v)
 		v.soFar = s
 	}
 	return v.soFar
-}
-
-func cloneKnown(m map[segment.Hash16]int32) map[segment.Hash16]int32 {
-	if m == nil {
-		return nil
-	}
-	c := make(map[segment.Hash16]int32, len(m))
-	for k, v := range m {
-		c[k] = v
-	}
-	return c
 }
 
 // append appends the summary as JCS. A summary with a reason is final.
@@ -207,7 +201,7 @@ func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
 	b = dag.AppendTime(b, t.first)
 	b = append(b, '"')
 	b = appendCount(b, "step_count", s.provs.EntryCount)
-	b = appendCount(b, "subagent_count", len(s.known))
+	b = appendCount(b, "subagent_count", len(s.known)+len(s.under))
 	b = append(b, `,"subagents":[`...)
 	for i, a := range s.subagents {
 		if i > 0 {

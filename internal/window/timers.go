@@ -3,6 +3,7 @@ package window
 import (
 	"cmp"
 	"container/heap"
+	"slices"
 )
 
 // timer is due at a time of the log's clock. A timer may be early: idle times
@@ -79,38 +80,86 @@ func (p *Partition) NextTimer() (due int64, ok bool) {
 	return p.timers[0].due, true
 }
 
-// fire fires what is due at the clock, in order.
+// fire fires what is due at the clock. Emissions stand in the order of (due,
+// run key, turn_id), but each run is looked at once: timers of different runs
+// touch nothing in common, and one analysis serves all turns that a run closes.
 func (p *Partition) fire(emit func(Emission)) {
 	var later []*timer // of runs whose snapshot a replay has not come to yet
-	defer func() {
-		for _, t := range later {
-			p.timers.set(t, t.due)
-		}
-	}()
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
-		t := p.timers[0]
-		if p.offset < t.run.asOf {
-			p.timers.stop(t)
-			later = append(later, t)
-			continue
+		ripe := p.takeRipe()
+		var fired []firing
+		for len(ripe) > 0 {
+			n := 1
+			for n < len(ripe) && ripe[n].run == ripe[0].run {
+				n++
+			}
+			if p.offset < ripe[0].run.asOf {
+				later = append(later, ripe[:n]...)
+			} else {
+				fired = p.fireOf(ripe[:n], fired)
+			}
+			ripe = ripe[n:]
 		}
-		due, ok := p.dueOf(t)
-		if !ok {
-			p.timers.stop(t)
-			continue
+		slices.SortStableFunc(fired, firing.compare)
+		for i := range fired {
+			emit(fired[i].emission)
 		}
-		if due > t.due {
-			t.due = due
-			heap.Fix(&p.timers, 0)
-			continue
-		}
-		p.timers.stop(t)
-		if t.turn >= 0 {
-			p.closeTurn(t.run, t.turn, p.clock, emit)
-			continue
-		}
-		p.fireRun(t.run, emit)
 	}
+	for _, t := range later {
+		p.timers.set(t, t.due)
+	}
+}
+
+// firing is a timer that is due, and an emission that it gave.
+type firing struct {
+	*timer
+	due      int64
+	key      string // run key
+	turnID   string
+	emission Emission
+}
+
+func (f firing) compare(g firing) int {
+	return cmp.Or(cmp.Compare(f.due, g.due), cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
+}
+
+// takeRipe takes the timers that may be due out of the heap, run by run.
+func (p *Partition) takeRipe() []*timer {
+	p.ripe = p.ripe[:0]
+	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
+		p.ripe = append(p.ripe, heap.Pop(&p.timers).(*timer))
+	}
+	slices.SortFunc(p.ripe, func(a, b *timer) int { return cmp.Compare(a.run.key, b.run.key) })
+	return p.ripe
+}
+
+// fireOf fires the timers of one run that are really due, in order, and adds
+// what they emit to fired; the others go back.
+func (p *Partition) fireOf(ripe []*timer, fired []firing) []firing {
+	var list []firing
+	for _, t := range ripe {
+		if due, ok := p.dueOf(t); ok && due > p.clock {
+			p.timers.set(t, due)
+		} else if ok {
+			list = append(list, firing{timer: t, due: due, key: t.run.key, turnID: t.turnID()})
+		}
+	}
+	slices.SortFunc(list, firing.compare)
+	for _, f := range list {
+		if _, ok := p.dueOf(f.timer); !ok {
+			continue // what fired before has closed the turn
+		}
+		emit := func(e Emission) {
+			f.emission = e
+			fired = append(fired, f)
+		}
+		if f.turn >= 0 {
+			p.closeTurn(f.run, f.turn, p.clock, emit)
+		} else {
+			p.fireRun(f.run, emit)
+		}
+	}
+	return fired
 }
 
 // dueOf returns when a timer is really due.

@@ -162,8 +162,7 @@ func (p *Partition) analyze(r *run, absence bool) *view {
 func (v *view) addUp() {
 	o, g, r := &v.order, v.order.Seg, v.run
 	v.session = sessionAgg{}
-	v.aggs = v.aggs[:0]
-	v.aggOf = fill(v.aggOf, len(r.turns)+len(g.Steps), -1)
+	v.clearAggs(len(r.turns) + len(g.Steps))
 	for _, ref := range o.Refs {
 		if !ref.IsStep() {
 			v.addDecision(ref.Decision())
@@ -175,6 +174,18 @@ func (v *view) addUp() {
 		if inTurn(s) {
 			v.agg(r.turnOf(s.Turn)).addStep(v, i, s)
 		}
+	}
+}
+
+// clearAggs empties the aggregates and makes room for so many turns. A run may
+// have many more turns than its open segment: only what was set is reset.
+func (v *view) clearAggs(turns int) {
+	for i := range v.aggs {
+		v.aggOf[v.aggs[i].turn] = -1
+	}
+	v.aggs = v.aggs[:0]
+	for len(v.aggOf) < turns {
+		v.aggOf = append(v.aggOf, -1)
 	}
 }
 

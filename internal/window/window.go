@@ -64,7 +64,8 @@ type Partition struct {
 
 	runs   map[string]*run
 	timers timers
-	open   int // records in open segments
+	ripe   []*timer // storage of takeRipe
+	open   int      // records in open segments
 	quiet  *run
 	active *run    // runs with an open segment in the order of their last records
 	silent silence // the same, silent for longest first; kept once there is pressure
