@@ -91,9 +91,11 @@ type turnState struct {
 	last     string // the last summary emitted, revision and closed_by aside
 	lastAt   int64  // at of its last step
 
+	ended bool // when it closed last, its turnEnd was here and not deferred
+
 	// Since it was (re)opened.
 	since int64 // arrivals from here on
-	quick bool  // it was closed, and the turnEnd it had then was not deferred
+	quick bool  // it was closed, and ended then
 	dueAt int64 // at of the record that reopened it
 }
 
@@ -152,12 +154,6 @@ func (p *Partition) apply(s *acs.Step) {
 	}
 	p.seq++
 	rec := &record{step: s, at: p.at(s.RecordedAt), seq: p.seq, weight: weight(s)}
-	var before *analysis // where a turn may be opened again
-	for _, t := range r.turns {
-		if !t.open && before == nil {
-			before = r.analysis()
-		}
-	}
 	r.add(rec)
 	if !r.open {
 		r.lastAt = rec.at
@@ -167,7 +163,7 @@ func (p *Partition) apply(s *acs.Step) {
 	if s.Type == acs.TypeStep && s.Rejected == "" && acs.HookOf(s.Method) == acs.HookSessionEnd && !r.hasEnd {
 		r.hasEnd, r.endAt = true, rec.at
 	}
-	r.touch(rec, before)
+	r.touch(rec)
 	p.actAtOnce(r, s.RecordedAt)
 	if r.weight >= 2*p.cfg.MaxRunWeight {
 		p.seal(r, "size", p.now(s.RecordedAt), func(*record) bool { return true })
@@ -207,9 +203,8 @@ func (r *run) add(rec *record) {
 	r.cached = nil
 }
 
-// touch opens, or opens again, the turn that a record belongs to. before is
-// what the run was without it, where a turn is closed.
-func (r *run) touch(rec *record, before *analysis) {
+// touch opens, or opens again, the turn that a record belongs to.
+func (r *run) touch(rec *record) {
 	id, step := r.turnOf(rec)
 	if id == "" {
 		return
@@ -226,8 +221,7 @@ func (r *run) touch(rec *record, before *analysis) {
 		return
 	}
 	s.open, s.since, s.dueAt = true, rec.seq, rec.at
-	end := before.turns[id].end
-	s.quick = end != nil && end.Outcome != "deferred"
+	s.quick = s.ended
 }
 
 // turnOf is the turn of a step, or of the step that a decision answers.
@@ -420,9 +414,14 @@ func (p *Partition) relieve(now int64) {
 	}
 }
 
+func (r *run) close(id string) {
+	s, end := r.turns[id], r.analysis().turns[id].end
+	s.open, s.ended = false, end != nil && end.Outcome != "deferred"
+}
+
 // closeTurn closes an open turn outside of a seal.
 func (p *Partition) closeTurn(r *run, id, by string) {
-	r.turns[id].open = false
+	r.close(id)
 	p.emitTurn(r, id, by)
 	p.emitSession(r, "")
 }
@@ -491,7 +490,9 @@ func (p *Partition) tellTurns(r *run, closedOnly bool) {
 		if s.open && closedOnly {
 			continue
 		}
-		s.open = false
+		if s.open {
+			r.close(id)
+		}
 		p.emitTurn(r, id, closedBy(r.analysis().turns[id]))
 	}
 }
