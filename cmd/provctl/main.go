@@ -41,6 +41,7 @@ type cli struct {
 	Show       showCmd       `cmd:"" group:"evidence" help:"Show one run: as a tree, a graph, or why an output depends on its sources."`
 	Schema     schemaCmd     `cmd:"" group:"evidence" help:"List and print the JSON Schemas of what is read and written."`
 	Redrive    redriveCmd    `cmd:"" group:"cluster" help:"Send dead letters back to the topics they came from."`
+	Canary     canaryCmd     `cmd:"" group:"cluster" help:"Send synthetic sessions and verify their DAGs, again and again."`
 	Reconcile  reconcileCmd  `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
 
 	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete provctl's command lines."`

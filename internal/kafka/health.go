@@ -57,6 +57,9 @@ func (h *Health) Status() Status {
 	return h.status
 }
 
+// Works tells that the program does its work: for one that has no loop.
+func (h *Health) Works() { h.update(func(s *Status) { s.Running, s.CaughtUp = true, true }) }
+
 // Note tells people something under a name; an empty text takes it back.
 func (h *Health) Note(name, text string) {
 	h.update(func(s *Status) {
