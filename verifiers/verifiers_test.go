@@ -5,6 +5,8 @@
 package verifiers
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -136,6 +138,36 @@ func TestVerifiers(t *testing.T) {
 			}
 			t.Logf("%d changes", len(dirs))
 		})
+	}
+}
+
+// They take the output of kcat -J too.
+func TestVerifiersKcat(t *testing.T) {
+	d := evidencetest.New(t, 2, 2, 1)
+	dir := t.TempDir()
+	d.Write(t, dir)
+	var b bytes.Buffer
+	for _, l := range d.DAGs {
+		list := []string{}
+		for k, v := range l.Headers {
+			list = append(list, k, v)
+		}
+		text, err := json.Marshal(map[string]any{"topic": l.Topic, "partition": l.Partition, "offset": l.Offset, "headers": list, "key": l.Key, "payload": l.Value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(text, '\n'))
+	}
+	if err := os.WriteFile(filepath.Join(dir, topics.DAGs+".jsonl"), b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range tools() {
+		if exec.Command(l.has[0][0], l.has[0][1:]...).Run() != nil {
+			continue // told by TestVerifiers
+		}
+		if status, out := l.check(t, dir); status != 0 || !strings.Contains(out, "6 DAGs hold") {
+			t.Errorf("%s: status %d: %s", l.name, status, out)
+		}
 	}
 }
 

@@ -3,7 +3,8 @@
 //   node verify.mjs prov.dags.jsonl jwks.json
 //
 // The first file holds records of prov.dags, one JSON object a line (topic,
-// partition, offset, key, headers, value); the second the public keys to trust.
+// partition, offset, key, headers, value; or the output of kcat -J); the second
+// the public keys to trust.
 // Exit status: 0 all hold, 1 one does not, 2 could not run.
 // Needs Node 20 or later and nothing else.
 import { createReadStream, readFileSync } from "node:fs";
@@ -131,6 +132,10 @@ function checkGraph(dag) {
 }
 
 async function checkRecord(record, keys) {
+  if ("payload" in record) { // kcat -J
+    const flat = record.headers, pairs = flat.flatMap((name, i) => (i % 2 ? [] : [[name, flat[i + 1]]]));
+    record = { ...record, value: record.payload, headers: Object.fromEntries(pairs) };
+  }
   const dag = JSON.parse(record.value); // a repeated name shows in the next line
   need(canonical(dag) === record.value, "not the RFC 8785 text of its content");
   need(Object.keys(dag).filter((k) => k !== "flowRef").sort().join() === REQUIRED, "members are missing or unknown");

@@ -4,7 +4,8 @@
     python3 verify.py prov.dags.jsonl jwks.json
 
 The first file holds records of prov.dags, one JSON object a line (topic,
-partition, offset, key, headers, value); the second the public keys to trust.
+partition, offset, key, headers, value; or the output of kcat -J); the second
+the public keys to trust.
 Exit status: 0 all hold, 1 one does not, 2 could not run.
 Needs: pip install cryptography rfc8785
 """
@@ -132,6 +133,9 @@ def check_graph(dag):
 
 
 def check_record(record, keys):
+    if "payload" in record:  # kcat -J
+        flat = record["headers"]
+        record = {**record, "value": record["payload"], "headers": dict(zip(flat[::2], flat[1::2]))}
     value = record["value"].encode()
     dag = json.loads(value, object_pairs_hook=strict)
     need(rfc8785.dumps(dag) == value, "not the RFC 8785 text of its content")

@@ -3,8 +3,8 @@
 #
 #   bash verify.sh prov.dags.jsonl jwks.json
 #
-# The first file holds records of prov.dags, one JSON object a line; the second
-# the public keys to trust. Exit status: 0 all hold, 1 one does not, 2 could not run.
+# The first file holds records of prov.dags, one JSON object a line (or the
+# output of kcat -J); the second the public keys to trust. Exit status: 0 all hold, 1 one does not, 2 could not run.
 # Needs bash, jq and OpenSSL 3. The bytes are checked as they stand: the
 # signature and the version are cut out of the text, nothing is parsed and
 # written again, so any other byte that changes breaks the signature.
@@ -102,8 +102,11 @@ declare -A next heads
 origin=
 text='([^"\\]|\\.)*' # a JSON string between its quotation marks
 signature=',"signature":\{"algorithm":"ed25519","keyId":"[A-Za-z0-9_-]{43}","signedAt":"[-0-9T:.]{23}Z","value":"[A-Za-z0-9+/]{86}=="\}'
+kcat='.value = .payload | .headers |= (. as $h | [range(0; length; 2) | {($h[.]): $h[. + 1]}] | add)'
 while IFS= read -r record; do
   line=$((line + 1))
+  [[ "$record" = *'"payload":'* ]] && # kcat -J
+    record=$(jq -c "$kcat" <<<"$record")
   jq -j .value <<<"$record" >"$tmp/value" 2>/dev/null || bad "not a record"
   sed -E 's/'"$signature"'(,"tenantId":"'"$text"'","version":"1\.0\.0"\})$/\1/' "$tmp/value" >"$tmp/unsigned"
   cmp -s "$tmp/value" "$tmp/unsigned" && bad "no signature member, or the version is not 1.0.0"

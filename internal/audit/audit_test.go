@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,15 @@ func TestWholeDeploymentHolds(t *testing.T) {
 	}
 	if _, err := run(t, d, func(c *Config) { c.Heads = nil }); err != nil {
 		t.Errorf("without checkpoints: %v", err)
+	}
+	mixed := d.Clone()
+	slices.SortStableFunc(mixed.DAGs, func(a, b evidencetest.Line) int { return int(a.Offset - b.Offset) })
+	if _, err := run(t, mixed, func(c *Config) { c.Heads = nil }); err != nil {
+		t.Errorf("partitions mixed, without checkpoints: %v", err)
+	}
+	mixed.DAGs = mixed.DAGs[:len(mixed.DAGs)-1]
+	if _, err := run(t, mixed, func(c *Config) { c.Heads = nil }); verify.KindOf(err) != verify.Truncated {
+		t.Errorf("partitions mixed, one record short: %v", err)
 	}
 	if _, err := run(t, d, func(c *Config) { c.Log = false }); err != nil {
 		t.Errorf("record by record: %v", err)

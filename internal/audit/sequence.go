@@ -100,7 +100,7 @@ func finding(r *Record, err error) error {
 }
 
 func (s *sequence) takeDAG(r *result) error {
-	if s.cfg.Log {
+	if s.heads != nil { // without checkpoints beside them partitions may come mixed
 		if err := s.enter(r); err != nil {
 			return err
 		}
@@ -125,8 +125,8 @@ func (s *sequence) takeDAG(r *result) error {
 	return nil
 }
 
-// enter moves on to the partition of a record, with Log: the one before is
-// complete then.
+// enter moves on to the partition of a record, where the checkpoints are read
+// beside them: the one before is complete then.
 func (s *sequence) enter(r *result) error {
 	p := place{r.record.Topic, r.record.Partition}
 	if s.started && p == s.current {
@@ -143,6 +143,18 @@ func (s *sequence) enter(r *result) error {
 	s.current, s.started = p, true
 	if s.heads != nil {
 		return s.headsBefore(p)
+	}
+	return nil
+}
+
+// closeLogs ends logs that were followed without checkpoints beside them.
+func (s *sequence) closeLogs() error {
+	for _, origin := range s.origins() {
+		if st := s.logs[origin]; st.log != nil {
+			if err := st.log.Close(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -350,6 +362,8 @@ func (s *sequence) finishLogs() error {
 		if err := s.headsRest(); err != nil {
 			return err
 		}
+	} else if err := s.closeLogs(); err != nil {
+		return err
 	}
 	for origin, h := range s.cfg.Since {
 		if h.Size == 0 {
