@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"unicode/utf8"
@@ -52,12 +53,12 @@ type Header struct {
 // line is a line of the file.
 type line struct {
 	Topic       *string                    `json:"topic"`
-	Key         *string                    `json:"key"`
+	Key         json.RawMessage            `json:"key"`
 	KeyB64      []byte                     `json:"key_b64"`
 	Headers     map[string]json.RawMessage `json:"headers"`
 	HeadersB64  map[string]json.RawMessage `json:"headers_b64"`
-	TimeMs      *int64                     `json:"time_ms"`
-	TimestampMs *int64                     `json:"timestamp_ms"`
+	TimeMs      *json.Number               `json:"time_ms"`
+	TimestampMs *json.Number               `json:"timestamp_ms"`
 	Value       json.RawMessage            `json:"value"`
 	ValueB64    []byte                     `json:"value_b64"`
 }
@@ -72,24 +73,29 @@ func ParseLine(text []byte) (Record, error) {
 		return Record{}, errors.New("member topic is missing")
 	}
 	r := Record{Topic: *l.Topic}
-	switch {
-	case l.TimeMs != nil:
-		r.TimeMs = *l.TimeMs
-	case l.TimestampMs != nil:
-		r.TimeMs = *l.TimestampMs
-	default:
+	if l.TimeMs == nil {
+		l.TimeMs = l.TimestampMs
+	}
+	if l.TimeMs == nil {
 		return Record{}, errors.New("member time_ms is missing")
 	}
-	switch {
-	case l.KeyB64 != nil:
-		r.Key = l.KeyB64
-	case l.Key != nil:
-		r.Key = []byte(*l.Key)
+	var err error
+	if r.TimeMs, err = l.TimeMs.Int64(); err != nil {
+		f, err := l.TimeMs.Float64()
+		if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+			return Record{}, fmt.Errorf("member time_ms: %s is no whole number of milliseconds", *l.TimeMs)
+		}
+		r.TimeMs = int64(f)
 	}
-	if err := r.addHeaders(l.Headers, func(s string) ([]byte, error) { return []byte(s), nil }); err != nil {
+	if l.KeyB64 != nil {
+		r.Key = l.KeyB64
+	} else if r.Key, err = scalar(l.Key); err != nil {
+		return Record{}, fmt.Errorf("member key: %w", err)
+	}
+	if err := r.addHeaders(l.Headers, scalar); err != nil {
 		return Record{}, err
 	}
-	if err := r.addHeaders(l.HeadersB64, decodeBase64); err != nil {
+	if err := r.addHeaders(l.HeadersB64, base64Text); err != nil {
 		return Record{}, err
 	}
 	slices.SortStableFunc(r.Headers, func(a, b Header) int { return cmpString(a.Key, b.Key) })
@@ -109,15 +115,13 @@ func ParseLine(text []byte) (Record, error) {
 	return r, nil
 }
 
-func (r *Record) addHeaders(m map[string]json.RawMessage, decode func(string) ([]byte, error)) error {
+func (r *Record) addHeaders(m map[string]json.RawMessage, decode func(json.RawMessage) ([]byte, error)) error {
 	for k, raw := range m {
-		values := []string{""}
-		err := json.Unmarshal(raw, &values[0])
-		if err != nil {
-			err = json.Unmarshal(raw, &values)
-		}
-		if err != nil {
-			return fmt.Errorf("header %q: want a string or an array of strings", k)
+		values := []json.RawMessage{raw}
+		if raw[0] == '[' {
+			if err := json.Unmarshal(raw, &values); err != nil {
+				return fmt.Errorf("header %q: %w", k, err)
+			}
 		}
 		for _, v := range values {
 			b, err := decode(v)
@@ -130,8 +134,24 @@ func (r *Record) addHeaders(m map[string]json.RawMessage, decode func(string) ([
 	return nil
 }
 
-func decodeBase64(s string) (b []byte, err error) {
-	err = json.Unmarshal([]byte(`"`+s+`"`), &b)
+// scalar is the bytes of a key or header: the text of a string, nothing for
+// null or no member, and of a number or a literal its JSON text.
+func scalar(raw json.RawMessage) ([]byte, error) {
+	switch {
+	case len(raw) == 0 || raw[0] == 'n':
+		return nil, nil
+	case raw[0] == '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return []byte(s), err
+	case raw[0] == '{' || raw[0] == '[':
+		return nil, errors.New("want a string")
+	}
+	return raw, nil
+}
+
+func base64Text(raw json.RawMessage) (b []byte, err error) {
+	err = json.Unmarshal(raw, &b)
 	return b, err
 }
 
@@ -283,7 +303,9 @@ func appendHeaders(dst []byte, headers []Header) []byte {
 			if m[h.Key] == nil {
 				names = append(names, h.Key)
 			}
-			if text {
+			if text && h.Value == nil {
+				m[h.Key] = append(m[h.Key], nil)
+			} else if text {
 				m[h.Key] = append(m[h.Key], string(h.Value))
 			} else {
 				m[h.Key] = append(m[h.Key], h.Value)

@@ -25,7 +25,7 @@ func TestLineRoundTrip(t *testing.T) {
 		"lone surrogate":     {Topic: "t", Key: []byte("k"), Value: []byte(`{"a":"\ud834"}`)},
 		"deep":               {Topic: "t", Key: []byte("k"), Value: []byte(strings.Repeat("[", 20000) + strings.Repeat("]", 20000))},
 		"headers": {Topic: "t", Key: []byte("k"), Value: []byte("{}"), Headers: []Header{
-			{"a", []byte("1")}, {"a", []byte("<2>")}, {"b", []byte{0xfe}}, {"c", []byte("x")}}},
+			{"a", []byte("1")}, {"a", []byte("<2>")}, {"b", []byte{0xfe}}, {"c", []byte("x")}, {"n", nil}, {"z", []byte{}}}},
 	} {
 		text := AppendLine(nil, &r)
 		if bytes.Count(text, []byte("\n")) != 1 {
@@ -46,6 +46,16 @@ func TestLineRoundTrip(t *testing.T) {
 	}
 }
 
+// What other writers make of it: numbers as keys and headers, times with a point.
+func TestLenientLine(t *testing.T) {
+	got, err := ParseLine([]byte(`{"topic":"t","key":7,"headers":{"a":1,"b":[null,true]},"time_ms":1.764e12,"value":{}}`))
+	want := Record{Topic: "t", Key: []byte("7"), TimeMs: 1764000000000, Value: []byte("{}"),
+		Headers: []Header{{"a", []byte("1")}, {"b", nil}, {"b", []byte("true")}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
 func TestKeptForm(t *testing.T) {
 	r := Record{Topic: "prov.dags", Key: []byte("a/b"), TimeMs: 9, Value: []byte(`{"x":"ü"}`), Headers: []Header{{"ce_id", []byte("1")}}}
 	const want = `{"topic":"prov.dags","partition":2,"offset":4,"timestamp_ms":9,"key":"a/b","headers":{"ce_id":"1"},"value":"{\"x\":\"ü\"}"}` + "\n"
@@ -59,7 +69,9 @@ func TestReaderNamesTheLine(t *testing.T) {
 		"\n{\"topic\":\"t\",\"time_ms\":1}\n{":              "line 3",
 		`{"time_ms":1}`:                                     "line 1: member topic is missing",
 		`{"topic":"t"}`:                                     "line 1: member time_ms is missing",
-		`{"topic":"t","time_ms":1,"headers":{"a":1}}`:       `line 1: header "a"`,
+		`{"topic":"t","time_ms":1,"headers":{"a":{}}}`:      `line 1: header "a"`,
+		`{"topic":"t","time_ms":1.5}`:                       "line 1: member time_ms: 1.5 is no whole number",
+		`{"topic":"t","time_ms":1,"key":[]}`:                "line 1: member key",
 		`{"topic":"t","time_ms":1,"value_b64":"%"}`:         "line 1",
 		`{"topic":"t","time_ms":1,"headers_b64":{"a":"%"}}`: `line 1: header "a"`,
 	} {
