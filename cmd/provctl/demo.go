@@ -45,7 +45,8 @@ var demoFaults = []string{"compaction_lineage", "payload", "lineage_cycle", "cop
 func (c *demoCmd) Help() string {
 	return example("Starts a Kafka broker in this process with its data in a temporary folder, creates topics and keys, loads the fleet whole, starts "+
 		"ingest, aggregator and signer, waits until every run is signed, reconciles inputs with outputs, verifies every signature and proof, and draws "+
-		"one run. The aggregator gets graces of milliseconds, so nothing waits for the wall clock. Status 1 when something does not hold.",
+		"one run. The aggregator starts when ingest has read everything and has graces of milliseconds, so nothing waits for the wall clock and two runs "+
+		"give the same graphs. The generated fleet has a few faults to be found; --faults none leaves them out. Status 1 when something does not hold.",
 		"provctl demo",
 		"provctl demo --input fleet.jsonl.gz --keep out --json",
 		"provctl demo --sessions 100 --faults all")
