@@ -68,12 +68,10 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	m := newMetrics(cfg.Registerer, cfg.Health)
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Steps}},
-		func(ctx context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
+		func(c *kafka.Cluster) (kafka.Parts, error) {
 			s := &service{cfg: cfg, cluster: c, metrics: m}
-			if err := s.startTicker(ctx); err != nil {
-				return nil, err
-			}
-			return s.open, nil
+			s.ticker = newTicker(s)
+			return kafka.Parts{Open: s.open, Beside: s.ticker.run, Last: s.ticker.last}, nil
 		})
 }
 

@@ -19,12 +19,12 @@ type Inspection struct {
 	Next   int64 `json:"next"`
 	Low    int64 `json:"low"`
 	// Clock is the log's clock at Next, in ms; null before the first tick.
-	Clock      *int64        `json:"clock"`
-	Partitions int32         `json:"partitions"`
+	Clock      *int64 `json:"clock"`
+	Partitions int32  `json:"partitions"`
 	// Snapshots are the state records of runs, and their bytes.
-	Snapshots     int   `json:"snapshots"`
-	SnapshotBytes int64 `json:"snapshot_bytes"`
-	Window     window.Config `json:"window"`
+	Snapshots     int           `json:"snapshots"`
+	SnapshotBytes int64         `json:"snapshot_bytes"`
+	Window        window.Config `json:"window"`
 	// Fault says why a service would refuse this state; "" if it would not.
 	Fault string `json:"fault,omitempty"`
 	// Replayed is the number of records that a restore reads, Stats what it

@@ -24,18 +24,17 @@ const (
 	watchInterval = 15 * time.Second
 )
 
-// ticker appends ticks to the partitions that this instance owns, with a plain
-// idempotent producer of its own: a tick is a fact about the hook topics, true
+// ticker appends ticks to the partitions that this instance owns, with the
+// plain idempotent producer that the cluster's client is: a tick is a fact about the hook topics, true
 // whatever becomes of the transaction that is open, and one more of them does
 // no harm. A lost tick is replaced by a later one.
 //
 // The tasks tell what their machines wait for; the ticker's goroutine looks
 // every tickInterval, and observes the hook topics only when a tick would serve.
 type ticker struct {
-	s        *service
-	hooks    kafka.HookClock
-	producer *kgo.Client
-	topic    string
+	s     *service
+	hooks kafka.HookClock
+	topic string
 
 	mu         sync.Mutex
 	partitions map[int32]*partitionClock
@@ -53,19 +52,11 @@ type partitionClock struct {
 	lastSent time.Time
 }
 
-// startTicker starts the goroutine; it ends with ctx, which the loop's life
-// cancels and waits for through done.
-func (s *service) startTicker(ctx context.Context) error {
-	producer, err := kafka.NewProducer(s.cfg.Config)
-	if err != nil {
-		return err
-	}
-	s.ticker = &ticker{
-		s: s, producer: producer, topic: s.cfg.Topic(topics.Steps), partitions: make(map[int32]*partitionClock),
+func newTicker(s *service) *ticker {
+	return &ticker{
+		s: s, topic: s.cfg.Topic(topics.Steps), partitions: make(map[int32]*partitionClock),
 		hooks: kafka.HookClock{Cluster: s.cluster, IngestGroup: s.cfg.IngestGroup, Tolerance: s.cfg.ClockTolerance},
 	}
-	go s.ticker.run(ctx)
-	return nil
 }
 
 func (t *ticker) add(partition int32) *partitionClock {
@@ -94,7 +85,6 @@ func (t *ticker) update(c *partitionClock, clock int64, known bool, due int64, t
 }
 
 func (t *ticker) run(ctx context.Context) {
-	defer t.producer.Close()
 	pause := tickInterval
 	last := int64(math.MinInt64)
 	var looked time.Time
@@ -164,7 +154,7 @@ func (t *ticker) send(ctx context.Context, now time.Time, at int64) {
 			continue
 		}
 		c.sent, c.hasSent, c.lastSent, c.fresh = at, true, now, false
-		t.producer.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: value}, func(_ *kgo.Record, err error) {
+		t.s.cluster.Client.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: value}, func(_ *kgo.Record, err error) {
 			if err != nil && ctx.Err() == nil {
 				t.s.metrics.tickErrors.Inc()
 				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", err)
@@ -173,4 +163,26 @@ func (t *ticker) send(ctx context.Context, now time.Time, at int64) {
 			t.s.metrics.ticks.Inc()
 		})
 	}
+}
+
+// last is [kafka.Parts.Last]: it repeats each partition's clock as a tick, which
+// says nothing new, so that the last transaction has something to commit.
+func (t *ticker) last(ctx context.Context) map[kafka.Partition]int64 {
+	t.mu.Lock()
+	var ticks []*kgo.Record
+	for p, c := range t.partitions {
+		if c.known {
+			ticks = append(ticks, &kgo.Record{Topic: t.topic, Partition: p, Value: codec.AppendTick(nil, c.clock)})
+		}
+	}
+	t.mu.Unlock()
+	written := make(map[kafka.Partition]int64)
+	for _, r := range t.s.cluster.Client.ProduceSync(ctx, ticks...) {
+		if r.Err != nil {
+			t.s.cfg.Logger.Warn("a partition is left without its last snapshot", "partition", r.Record.Partition, "error", r.Err)
+			continue
+		}
+		written[kafka.Partition{Topic: r.Record.Topic, Partition: r.Record.Partition}] = r.Record.Offset
+	}
+	return written
 }

@@ -64,8 +64,8 @@ func Run(ctx context.Context, cfg Config) error {
 		Topics: []string{`acs\.hooks\..+`, `acs\.decisions`},
 		Regex:  true,
 		Resets: true,
-	}, func(_ context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
-		return func(_ context.Context, in kafka.Input) (kafka.Task, error) { return s.open(c, in) }, nil
+	}, func(c *kafka.Cluster) (kafka.Parts, error) {
+		return kafka.Parts{Open: func(_ context.Context, in kafka.Input) (kafka.Task, error) { return s.open(c, in) }}, nil
 	})
 }
 

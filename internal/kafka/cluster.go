@@ -218,14 +218,3 @@ func IsHookTopic(prefix, topic string) bool {
 	hook, ok := strings.CutPrefix(base, topics.HookPrefix)
 	return base == topics.Decisions || ok && hook != ""
 }
-
-// NewProducer is a plain idempotent producer for the prov.* topics; every
-// record names its partition.
-func NewProducer(cfg Config) (*kgo.Client, error) {
-	cfg = cfg.WithDefaults()
-	cl, err := cfg.Client(append(producerOptions(cfg.Prefix), kgo.WithLogger(NewLogger(cfg.Logger)), kgo.ProducerLinger(0))...)
-	if err != nil {
-		return nil, Fatal(err)
-	}
-	return cl, nil
-}

@@ -47,7 +47,7 @@ type lagMonitor struct {
 	health  *Health
 
 	mu     sync.Mutex
-	parts  map[tp]*lagPart
+	parts  map[Partition]*lagPart
 	began  time.Time
 	caught bool
 }
@@ -65,10 +65,10 @@ type lagPart struct {
 }
 
 func newLagMonitor(c *Cluster, m *loopMetrics, h *Health) *lagMonitor {
-	return &lagMonitor{cluster: c, metrics: m, health: h, parts: make(map[tp]*lagPart), began: time.Now()}
+	return &lagMonitor{cluster: c, metrics: m, health: h, parts: make(map[Partition]*lagPart), began: time.Now()}
 }
 
-func (m *lagMonitor) add(key tp) {
+func (m *lagMonitor) add(key Partition) {
 	if m == nil {
 		return
 	}
@@ -80,7 +80,7 @@ func (m *lagMonitor) add(key tp) {
 }
 
 // remove forgets a partition and its series.
-func (m *lagMonitor) remove(key tp) {
+func (m *lagMonitor) remove(key Partition) {
 	if m == nil {
 		return
 	}
@@ -91,7 +91,7 @@ func (m *lagMonitor) remove(key tp) {
 }
 
 // commit tells of a committed offset, and of the last record before it.
-func (m *lagMonitor) commit(key tp, next, stamp int64) {
+func (m *lagMonitor) commit(key Partition, next, stamp int64) {
 	if m == nil {
 		return
 	}
@@ -147,15 +147,15 @@ func (m *lagMonitor) sample(ctx context.Context) {
 		return
 	}
 	type gap struct {
-		key      tp
+		key      Partition
 		from, to int64
 	}
 	var small []gap // to be looked at without the lock
 	now := time.Now()
 	m.mu.Lock()
 	for key, p := range m.parts {
-		end, ok := ends.Lookup(key.topic, key.partition)
-		start, ok2 := starts.Lookup(key.topic, key.partition)
+		end, ok := ends.Lookup(key.Topic, key.Partition)
+		start, ok2 := starts.Lookup(key.Topic, key.Partition)
 		if !ok || !ok2 || end.Err != nil || start.Err != nil {
 			continue
 		}
@@ -174,7 +174,7 @@ func (m *lagMonitor) sample(ctx context.Context) {
 	m.mu.Unlock()
 	for _, g := range small {
 		records := false
-		err := m.cluster.Read(ctx, g.key.topic, g.key.partition, g.from, g.to, ReadCommitted, func([]*kgo.Record) error { records = true; return nil })
+		err := m.cluster.Read(ctx, g.key.Topic, g.key.Partition, g.from, g.to, ReadCommitted, func([]*kgo.Record) error { records = true; return nil })
 		if err != nil || records {
 			continue
 		}
@@ -211,9 +211,9 @@ func (m *lagMonitor) topics() []string {
 	seen := make(map[string]bool)
 	var names []string
 	for key := range m.parts {
-		if !seen[key.topic] {
-			seen[key.topic] = true
-			names = append(names, key.topic)
+		if !seen[key.Topic] {
+			seen[key.Topic] = true
+			names = append(names, key.Topic)
 		}
 	}
 	return names
@@ -228,7 +228,7 @@ func (m *lagMonitor) publish() {
 	var seconds float64
 	for key, p := range m.parts {
 		m.metrics.setLag(key, p.lag, p.seconds)
-		all = append(all, PartitionStatus{key.topic, key.partition, p.next, p.lag, p.seconds})
+		all = append(all, PartitionStatus{key.Topic, key.Partition, p.next, p.lag, p.seconds})
 		records += p.lag
 		seconds = max(seconds, p.seconds)
 	}

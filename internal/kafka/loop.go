@@ -27,6 +27,7 @@ type LoopSpec struct {
 	// without it the loop stops for good, because what is skipped is missing
 	// from its state.
 	Resets bool
+	last   func(context.Context) map[Partition]int64 // see [Parts.Last]
 	// OnTransaction is told of every end of a transaction.
 	OnTransaction func(TransactionEnd)
 	// OnTasks is told when tasks opened, are opening, or went.
@@ -67,15 +68,18 @@ const (
 	transactionTimeout = 10 * time.Second
 	heartbeatInterval  = 3 * time.Second
 	metadataAge        = 10 * time.Second
-	fetchMaxWait       = time.Second
-	idlePoll           = 10 * time.Second
-	endTimeout         = 30 * time.Second
+	// A partition that is resumed waits for the fetch that is under way without it,
+	// so this is also what a start, a rebalance and back pressure may cost.
+	fetchMaxWait = 200 * time.Millisecond
+	idlePoll     = 10 * time.Second
+	endTimeout   = 30 * time.Second
+	lastTimeout  = 3 * time.Second
 )
 
-// tp is a topic partition.
-type tp struct {
-	topic     string
-	partition int32
+// Partition is a partition of a topic.
+type Partition struct {
+	Topic     string
+	Partition int32
 }
 
 // Loop is one life of a service: a client, its share of the partitions, and a
@@ -100,7 +104,7 @@ type Loop struct {
 	opened, opening int
 
 	failed  chan error // first failure of a worker
-	workers map[tp]*worker
+	workers map[Partition]*worker
 
 	// The transaction that is open, if out is not nil.
 	out     *Out
@@ -121,7 +125,7 @@ func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) *Loop {
 	cfg = cfg.WithDefaults()
 	l := &Loop{
 		cfg: cfg, spec: spec, cluster: cluster, open: open, log: cfg.Logger,
-		failed: make(chan error, 1), workers: make(map[tp]*worker),
+		failed: make(chan error, 1), workers: make(map[Partition]*worker),
 	}
 	l.life, l.kill = context.WithCancel(context.Background())
 	return l
@@ -292,20 +296,50 @@ func (l *Loop) Run(ctx context.Context) (err error) {
 	}()
 	for {
 		if ctx.Err() != nil {
-			if l.out != nil {
-				return l.end(true)
-			}
-			return nil
+			return l.leaveOff(l.finish())
 		}
 		if err := l.turn(ctx); err != nil {
-			if l.out != nil {
-				l.out.fail(err)
-				l.jobs.Wait()
-				l.abandon()
-			}
-			return err
+			return l.leaveOff(err)
 		}
 	}
+}
+
+// leaveOff aborts the transaction that an error leaves open.
+func (l *Loop) leaveOff(err error) error {
+	if err != nil && l.out != nil {
+		l.out.fail(err)
+		l.jobs.Wait()
+		l.abandon()
+	}
+	return err
+}
+
+// finish is the graceful stop: the open transaction commits; where the service
+// has a last word, the loop reads on until it is in it.
+func (l *Loop) finish() error {
+	if l.spec.last != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
+		defer cancel()
+		last := l.spec.last(ctx)
+		reached := func() bool {
+			for p, offset := range last {
+				if w := l.workers[p]; w != nil && w.given <= offset {
+					return false
+				}
+			}
+			return true
+		}
+		for ctx.Err() == nil && !reached() {
+			if err := l.take(ctx, lastTimeout); err != nil {
+				return err
+			}
+		}
+	}
+	if l.out == nil {
+		return nil
+	}
+	l.out.Final = true
+	return l.end(true)
 }
 
 // turn is one poll, and the end of the transaction when it is time.
@@ -314,16 +348,7 @@ func (l *Loop) turn(ctx context.Context) error {
 	if l.out != nil {
 		wait = max(0, time.Until(l.began.Add(l.cfg.CommitInterval)))
 	}
-	fetches := l.poll(ctx, wait)
-	if err := l.rebalance(); err != nil {
-		return err
-	}
-	select {
-	case err := <-l.failed:
-		return err
-	default:
-	}
-	if err := l.dispatch(fetches); err != nil {
+	if err := l.take(ctx, wait); err != nil {
 		return err
 	}
 	if l.out == nil {
@@ -334,6 +359,20 @@ func (l *Loop) turn(ctx context.Context) error {
 		return l.end(true)
 	}
 	return nil
+}
+
+// take is one poll: what it brings goes to the workers.
+func (l *Loop) take(ctx context.Context, wait time.Duration) error {
+	fetches := l.poll(ctx, wait)
+	if err := l.rebalance(); err != nil {
+		return err
+	}
+	select {
+	case err := <-l.failed:
+		return err
+	default:
+	}
+	return l.dispatch(fetches)
 }
 
 // dispatch gives a poll's records to their workers, beginning a transaction
@@ -349,7 +388,7 @@ func (l *Loop) dispatch(fetches kgo.Fetches) error {
 }
 
 func (l *Loop) dispatchPartition(ft kgo.FetchTopicPartition) error {
-	key := tp{ft.Topic, ft.Partition}
+	key := Partition{ft.Topic, ft.Partition}
 	if err := l.fetchError(key, ft.Err); err != nil {
 		return err
 	}
@@ -365,7 +404,7 @@ func (l *Loop) dispatchPartition(ft kgo.FetchTopicPartition) error {
 			return err
 		}
 	}
-	w.touched = true
+	w.touched, w.given = true, ft.Records[len(ft.Records)-1].Offset+1
 	l.records += len(ft.Records)
 	for _, r := range ft.Records {
 		l.bytes += len(r.Key) + len(r.Value)
@@ -376,28 +415,28 @@ func (l *Loop) dispatchPartition(ft kgo.FetchTopicPartition) error {
 }
 
 // fetchError judges an error that a poll brought.
-func (l *Loop) fetchError(key tp, err error) error {
+func (l *Loop) fetchError(key Partition, err error) error {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return nil
 	case errors.As(err, &loss) && l.spec.Resets:
-		l.log.Error("the broker lost records that were read", "topic", key.topic, "partition", key.partition,
+		l.log.Error("the broker lost records that were read", "topic", key.Topic, "partition", key.Partition,
 			"read_to", loss.ConsumedTo, "goes_on_at", loss.ResetTo)
 		return nil
 	case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange):
 		return Fatal(fmt.Errorf("consume %s/%d: %w: the records between the committed offset and the log are gone, and with them a part of this "+
-			"service's state; restore the topic, or start a new deployment under another --prefix", key.topic, key.partition, err))
+			"service's state; restore the topic, or start a new deployment under another --prefix", key.Topic, key.Partition, err))
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		l.log.Warn("a topic is gone", "topic", key.topic, "partition", key.partition)
+		l.log.Warn("a topic is gone", "topic", key.Topic, "partition", key.Partition)
 		if l.spec.Resets {
 			return nil
 		}
-		return fmt.Errorf("consume %s/%d: %w", key.topic, key.partition, err)
+		return fmt.Errorf("consume %s/%d: %w", key.Topic, key.Partition, err)
 	case errors.Is(err, kerr.FencedInstanceID):
 		return Fatal(fmt.Errorf("another process runs as --instance %s of group %s: %w", l.cfg.Instance, l.cfg.Group, err))
 	default:
-		return fmt.Errorf("consume %s/%d: %w", key.topic, key.partition, err)
+		return fmt.Errorf("consume %s/%d: %w", key.Topic, key.Partition, err)
 	}
 }
 
@@ -436,7 +475,7 @@ func (l *Loop) end(commit bool) error {
 		}
 	}
 	failure := l.out.failure()
-	metadata := make(map[tp]string)
+	metadata := make(map[Partition]string)
 	for key, w := range l.workers {
 		if w.touched {
 			metadata[key] = w.metadata
@@ -468,7 +507,7 @@ func (l *Loop) end(commit bool) error {
 			l.spec.lag.commit(key, w.next, w.stamp)
 		} else {
 			// What the task has seen did not happen.
-			l.log.Info("a transaction was aborted; its partition starts again from what is committed", "topic", key.topic, "partition", key.partition)
+			l.log.Info("a transaction was aborted; its partition starts again from what is committed", "topic", key.Topic, "partition", key.Partition)
 			l.reopen(key)
 		}
 	}
@@ -489,12 +528,12 @@ func (l *Loop) abandon() {
 }
 
 // withMetadata lets the commit of offsets carry the tasks' metadata.
-func withMetadata(ctx context.Context, metadata map[tp]string) context.Context {
+func withMetadata(ctx context.Context, metadata map[Partition]string) context.Context {
 	ctx = kgo.PreTxnCommitFnContext(ctx, func(req *kmsg.TxnOffsetCommitRequest) error {
 		for i := range req.Topics {
 			t := &req.Topics[i]
 			for j := range t.Partitions {
-				if m := metadata[tp{t.Topic, t.Partitions[j].Partition}]; m != "" {
+				if m := metadata[Partition{t.Topic, t.Partitions[j].Partition}]; m != "" {
 					t.Partitions[j].Metadata = &m
 				}
 			}
@@ -505,7 +544,7 @@ func withMetadata(ctx context.Context, metadata map[tp]string) context.Context {
 		for i := range req.Topics {
 			t := &req.Topics[i]
 			for j := range t.Partitions {
-				if m := metadata[tp{t.Topic, t.Partitions[j].Partition}]; m != "" {
+				if m := metadata[Partition{t.Topic, t.Partitions[j].Partition}]; m != "" {
 					t.Partitions[j].Metadata = &m
 				}
 			}

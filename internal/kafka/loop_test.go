@@ -61,12 +61,12 @@ func startRelay(t *testing.T, cfg kafka.Config, health *kafka.Health) (stop func
 	done := make(chan error, 1)
 	go func() {
 		done <- kafka.RunService(ctx, cfg, nil, health, kafka.LoopSpec{Topics: []string{topics.Steps}},
-			func(context.Context, *kafka.Cluster) (kafka.OpenTask, error) {
-				return func(_ context.Context, in kafka.Input) (kafka.Task, error) {
+			func(*kafka.Cluster) (kafka.Parts, error) {
+				return kafka.Parts{Open: func(_ context.Context, in kafka.Input) (kafka.Task, error) {
 					r := &relay{in: in, cfg: cfg}
 					fmt.Sscan(in.Metadata, &r.n)
 					return r, nil
-				}, nil
+				}}, nil
 			})
 	}()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })

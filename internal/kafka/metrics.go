@@ -113,16 +113,16 @@ func (m *loopMetrics) clientHooks() []kgo.Hook {
 		kprom.WithStaticLabel(prometheus.Labels{"service": m.service}), kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Batches, kprom.Records))}
 }
 
-func (m *loopMetrics) setLag(key tp, records int64, seconds float64) {
-	p := strconv.Itoa(int(key.partition))
-	m.lagRecords.WithLabelValues(key.topic, p).Set(float64(records))
-	m.lagSeconds.WithLabelValues(key.topic, p).Set(seconds)
+func (m *loopMetrics) setLag(key Partition, records int64, seconds float64) {
+	p := strconv.Itoa(int(key.Partition))
+	m.lagRecords.WithLabelValues(key.Topic, p).Set(float64(records))
+	m.lagSeconds.WithLabelValues(key.Topic, p).Set(seconds)
 }
 
-func (m *loopMetrics) dropLag(key tp) {
-	p := strconv.Itoa(int(key.partition))
-	m.lagRecords.DeleteLabelValues(key.topic, p)
-	m.lagSeconds.DeleteLabelValues(key.topic, p)
+func (m *loopMetrics) dropLag(key Partition) {
+	p := strconv.Itoa(int(key.Partition))
+	m.lagRecords.DeleteLabelValues(key.Topic, p)
+	m.lagSeconds.DeleteLabelValues(key.Topic, p)
 }
 
 // fenced tells whether an error says that another process took over.

@@ -6,12 +6,28 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// Parts are what a service brings to one life of its loop.
+type Parts struct {
+	Open OpenTask
+	// Beside, if not nil, runs beside the loop until its context ends, at the
+	// beginning of a stop or at the end of the life; it is waited for.
+	Beside func(context.Context)
+	// Last, if not nil, is called when a graceful stop begins. It writes a
+	// record into each of the service's input partitions that it can, and
+	// returns their offsets. The loop goes on until it has read them, for a
+	// few seconds at most; so its last transaction, the one that is
+	// [Out.Final], commits an offset of every partition, and the group fences
+	// what an instance writes that has lost its partitions unawares.
+	Last func(context.Context) map[Partition]int64
+}
 
 // RunService is the shell that the three services share: lives of a loop, each
 // with a connection and tasks of its own, until ctx ends (nil) or an error that
 // coming back does not cure. make is called once a life.
-func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
+func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, health *Health, spec LoopSpec, make func(*Cluster) (Parts, error)) error {
 	cfg = cfg.WithDefaults()
 	m := newLoopMetrics(reg, cfg.Service)
 	m.watch(health)
@@ -55,27 +71,30 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 	})
 }
 
-func runLife(ctx context.Context, cfg Config, m *loopMetrics, health *Health, spec LoopSpec, make func(context.Context, *Cluster) (OpenTask, error)) error {
-	cluster, err := Open(ctx, cfg.Flags)
+func runLife(ctx context.Context, cfg Config, m *loopMetrics, health *Health, spec LoopSpec, make func(*Cluster) (Parts, error)) error {
+	cluster, err := Open(ctx, cfg.Flags, append(producerOptions(cfg.Prefix), kgo.ProducerLinger(0), kgo.WithLogger(NewLogger(cfg.Logger)))...)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
-	// What make starts ends with the life, before the next one begins.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	open, err := make(ctx, cluster)
+	parts, err := make(cluster)
 	if err != nil {
 		return err
 	}
+	// What runs beside the loop ends before the next life begins.
+	beside, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	if m.reg != nil || health != nil {
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
 		spec.lag = newLagMonitor(cluster, m, health)
-		wg.Go(func() { spec.lag.run(ctx) })
+		wg.Go(func() { spec.lag.run(beside) })
 	}
-	loop := NewLoop(cfg, cluster, spec, open)
+	if parts.Beside != nil {
+		wg.Go(func() { parts.Beside(beside) })
+	}
+	spec.last = parts.Last
+	loop := NewLoop(cfg, cluster, spec, parts.Open)
 	health.update(func(s *Status) { s.Running = true })
 	return loop.Run(ctx)
 }

@@ -46,6 +46,10 @@ type OpenTask func(ctx context.Context, in Input) (Task, error)
 
 // Out takes the output of one transaction. Tasks of all partitions share it.
 type Out struct {
+	// Final says that the loop stops after this transaction: what a restart
+	// would have to work out again is best written down now.
+	Final bool
+
 	ctx     context.Context
 	produce func(context.Context, *kgo.Record, func(*kgo.Record, error))
 

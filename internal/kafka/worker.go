@@ -9,18 +9,19 @@ import (
 )
 
 // worker runs the task of one partition on a goroutine of its own. The loop
-// owns touched; the goroutine owns task, next, stamp and metadata (the loop reads
+// owns touched and given; the goroutine owns task, next, stamp and metadata (the loop reads
 // them only between jobs). The jobs channel is the bounded queue: a slow
 // partition holds up the loop.
 type worker struct {
 	loop *Loop
-	key  tp
+	key  Partition
 	jobs chan job
 	done chan struct{}
 	ctx  context.Context
 	end  context.CancelFunc
 
-	touched bool // took part in the open transaction
+	touched bool  // took part in the open transaction
+	given   int64 // the offset behind the last record that was given to it
 
 	task     Task
 	next     int64
@@ -41,25 +42,25 @@ type job struct {
 
 // committedOnce reads the committed offsets of a group once for all partitions
 // of one assignment.
-type committedOnce func() (map[tp]Input, error)
+type committedOnce func() (map[Partition]Input, error)
 
 func (l *Loop) lookup() committedOnce {
-	return sync.OnceValues(func() (map[tp]Input, error) {
+	return sync.OnceValues(func() (map[Partition]Input, error) {
 		offsets, err := l.cluster.Committed(l.life, l.cfg.Group)
 		if err != nil {
 			return nil, err
 		}
-		m := make(map[tp]Input)
+		m := make(map[Partition]Input)
 		for topic, partitions := range offsets {
 			for p, o := range partitions {
-				m[tp{topic, p}] = Input{topic, p, o.At, o.Metadata}
+				m[Partition{topic, p}] = Input{topic, p, o.At, o.Metadata}
 			}
 		}
 		return m, nil
 	})
 }
 
-func (l *Loop) start(key tp, committed committedOnce) {
+func (l *Loop) start(key Partition, committed committedOnce) {
 	ctx, cancel := context.WithCancel(l.life)
 	w := &worker{loop: l, key: key, jobs: make(chan job, 2), done: make(chan struct{}), ctx: ctx, end: cancel}
 	l.workers[key] = w
@@ -100,18 +101,18 @@ func (w *worker) openTask(committed committedOnce) error {
 	}
 	in, ok := all[w.key]
 	if !ok {
-		in = Input{Topic: w.key.topic, Partition: w.key.partition, Committed: -1}
+		in = Input{Topic: w.key.Topic, Partition: w.key.Partition, Committed: -1}
 	}
 	task, err := w.loop.open(w.ctx, in)
 	if err != nil {
-		return fmt.Errorf("open %s/%d: %w", w.key.topic, w.key.partition, err)
+		return fmt.Errorf("open %s/%d: %w", w.key.Topic, w.key.Partition, err)
 	}
 	w.task, w.next = task, max(0, in.Committed)
 	w.loop.spec.lag.commit(w.key, w.next, 0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
-		w.loop.session.client().ResumeFetchPartitions(map[string][]int32{w.key.topic: {w.key.partition}})
+		w.loop.session.client().ResumeFetchPartitions(map[string][]int32{w.key.Topic: {w.key.Partition}})
 	}
 	return nil
 }
@@ -119,25 +120,25 @@ func (w *worker) openTask(committed committedOnce) error {
 func (w *worker) do(j job) error {
 	if j.flush {
 		if err := w.task.Flush(w.next, j.out); err != nil {
-			return fmt.Errorf("finish %s/%d@%d: %w", w.key.topic, w.key.partition, w.next, err)
+			return fmt.Errorf("finish %s/%d@%d: %w", w.key.Topic, w.key.Partition, w.next, err)
 		}
 		w.metadata = w.task.Metadata()
 		return nil
 	}
 	first := j.records[0].Offset
 	if first < w.next && !w.loop.spec.Resets {
-		return fmt.Errorf("record %s/%d@%d stands below %d, which was to be next", w.key.topic, w.key.partition, first, w.next)
+		return fmt.Errorf("record %s/%d@%d stands below %d, which was to be next", w.key.Topic, w.key.Partition, first, w.next)
 	}
 	// Offsets may be missing because a transaction was aborted or the topic is
 	// compacted. They are lost only where the log now begins behind them.
 	if lost := min(j.logStart, first); lost > w.next {
 		if err := w.task.Gap(w.next, lost, j.out); err != nil {
-			return fmt.Errorf("%s/%d lost offsets %d to %d: %w", w.key.topic, w.key.partition, w.next, lost-1, err)
+			return fmt.Errorf("%s/%d lost offsets %d to %d: %w", w.key.Topic, w.key.Partition, w.next, lost-1, err)
 		}
 		w.next = lost
 	}
 	if err := w.task.Process(j.records, j.out); err != nil {
-		return fmt.Errorf("process %s/%d@%d: %w", w.key.topic, w.key.partition, first, err)
+		return fmt.Errorf("process %s/%d@%d: %w", w.key.Topic, w.key.Partition, first, err)
 	}
 	last := j.records[len(j.records)-1]
 	w.next, w.stamp = last.Offset+1, last.Timestamp.UnixMilli()
@@ -156,8 +157,8 @@ func (w *worker) stop() {
 
 // reopen drops the state of a partition and builds it again from what is
 // committed.
-func (l *Loop) reopen(key tp) {
-	l.session.client().PauseFetchPartitions(map[string][]int32{key.topic: {key.partition}})
+func (l *Loop) reopen(key Partition) {
+	l.session.client().PauseFetchPartitions(map[string][]int32{key.Topic: {key.Partition}})
 	w := l.workers[key]
 	w.stop()
 	l.start(key, l.lookup())
@@ -174,7 +175,7 @@ func (l *Loop) rebalance() error {
 		committed := l.lookup()
 		for topic, partitions := range e.partitions {
 			for _, p := range partitions {
-				key := tp{topic, p}
+				key := Partition{topic, p}
 				w := l.workers[key]
 				if w != nil {
 					if w.touched {

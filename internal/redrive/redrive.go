@@ -136,7 +136,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	defer cancel()
 	r.done = cancel
 	spec := kafka.LoopSpec{Topics: []string{topics.DeadLetter}, Resets: true, OnTransaction: r.ended}
-	err = kafka.RunService(ctx, cfg.Config, nil, nil, spec, func(context.Context, *kafka.Cluster) (kafka.OpenTask, error) { return r.open, nil })
+	err = kafka.RunService(ctx, cfg.Config, nil, nil, spec, func(*kafka.Cluster) (kafka.Parts, error) { return kafka.Parts{Open: r.open}, nil })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil && len(r.left) != 0 {

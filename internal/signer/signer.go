@@ -56,9 +56,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("signer: %w", err)
 	}
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Runs, topics.Coverage}},
-		func(_ context.Context, c *kafka.Cluster) (kafka.OpenTask, error) {
+		func(c *kafka.Cluster) (kafka.Parts, error) {
 			s := &service{cfg: cfg, cluster: c, ring: ring, metrics: m}
-			return s.open, nil
+			return kafka.Parts{Open: s.open}, nil
 		})
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -316,4 +317,38 @@ func TestSignerRefusesAForkedLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSignerPassesMarkersFirst starts where only an aborted transaction stands:
+// the marker is passed, which commits an offset before there is a checkpoint. A
+// restart must not take that for a lost log.
+func TestSignerPassesMarkersFirst(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		w.send(t, 3, false)
+		adm := kadm.NewClient(w.Client(t))
+		stop := w.start(t)
+		for passed := 0; passed < 2; time.Sleep(20 * time.Millisecond) { // prov.runs/0 and prov.coverage/0
+			passed = 0
+			offsets, err := adm.FetchOffsets(t.Context(), kafka.DefaultGroup(w.Prefix, signer.Service))
+			if err != nil {
+				continue // the group does not exist yet
+			}
+			offsets.Each(func(o kadm.OffsetResponse) {
+				if o.At > 0 {
+					passed++
+				}
+			})
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		stop = w.start(t)
+		w.send(t, 3, true)
+		w.signed(t)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.check(t)
+	})
 }

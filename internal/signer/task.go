@@ -61,6 +61,15 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	checkpoints := s.cfg.Topic(topics.Checkpoints)
 	switch {
 	case head == nil && in.Committed >= 0:
+		// Markers and aborted records alone have been passed, it may be.
+		err := s.onlyMarkers(ctx, in, 0)
+		if err == nil {
+			t.log, err = evidence.NewLog(origin)
+			return t, err
+		}
+		if !errors.Is(err, errUnsigned) {
+			return nil, err
+		}
 		return nil, kafka.Fatal(fmt.Errorf("group %s has committed offset %d of %s/%d, but %s/%d has no checkpoint of %s: --deployment was changed, or the topic was emptied; %s",
 			s.cfg.Group, in.Committed, in.Topic, in.Partition, checkpoints, in.Partition, origin, cure))
 	case head == nil:
