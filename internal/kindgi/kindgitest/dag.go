@@ -29,10 +29,10 @@ type Options struct {
 }
 
 type node struct {
-	kind, attrs, actor, hash, model, policy string
-	at                                      time.Time
-	offset                                  int
-	topic                                   string
+	kind, attrs, actor, hash, policy string
+	at                               time.Time
+	offset                           int
+	topic                            string
 }
 
 type edge struct {
