@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -63,9 +64,8 @@ func (c *showCmd) Run(g *globals) error {
 	return run.Tree(g.stdout, style)
 }
 
-// dags reads every DAG of the source; finding the run needs them all unless
-// its tenant is given, and then too a segment may stand anywhere in its
-// partition.
+// dags reads every DAG of the source. On a cluster a run with its tenant stands
+// in one partition, and only that one is read.
 func (c *showCmd) dags(g *globals) ([]*show.DAG, error) {
 	var dags []*show.DAG
 	add := func(value []byte) error {
@@ -81,7 +81,14 @@ func (c *showCmd) dags(g *globals) ([]*show.DAG, error) {
 	if c.From != "" {
 		return dags, eachValue(c.From, g.stdin, add)
 	}
-	err := readTopic(g.ctx, c.Flags, topics.DAGs, func(r *kgo.Record) error {
+	only := func(partitions int32) int32 {
+		i := strings.LastIndexByte(c.RunID, '/')
+		if i < 0 || len(c.RunID)-i-1 != len("00000000-0000-0000-0000-000000000000") {
+			return everyPartition
+		}
+		return topics.Partition([]byte(topics.RunKey(c.RunID[:i], c.RunID[i+1:])), partitions)
+	}
+	err := readTopic(g.ctx, c.Flags, topics.DAGs, only, func(r *kgo.Record) error {
 		if err := add(r.Value); err != nil {
 			return fmt.Errorf("%s/%d@%d: %w", r.Topic, r.Partition, r.Offset, err)
 		}
@@ -133,27 +140,22 @@ func eachValue(path string, stdin io.Reader, f func(value []byte) error) error {
 	}
 }
 
+// everyPartition is what only returns to read a topic whole.
+const everyPartition = int32(-1)
+
 // readTopic hands every committed record of a topic, up to its present end, to
-// f, partition by partition.
-func readTopic(ctx context.Context, flags kafka.Flags, base string, f func(*kgo.Record) error) error {
+// f, partition by partition; only may name the one to read.
+func readTopic(ctx context.Context, flags kafka.Flags, base string, only func(partitions int32) int32, f func(*kgo.Record) error) error {
 	cluster, err := kafka.Open(ctx, flags)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
-	return readAll(ctx, cluster, flags.Topic(base), f)
-}
-
-func readAll(ctx context.Context, cluster *kafka.Cluster, topic string, f func(*kgo.Record) error) error {
-	details, err := cluster.Admin.ListTopics(ctx, topic)
-	if err != nil {
-		return fmt.Errorf("topic %s: %w", topic, err)
-	}
-	d := details[topic]
-	if d.Err != nil {
-		return fmt.Errorf("topic %s: %w", topic, d.Err)
-	}
-	for p := range int32(len(d.Partitions)) {
+	topic, one := flags.Topic(base), only(cluster.Partitions)
+	for p := range cluster.Partitions {
+		if one != everyPartition && one != p {
+			continue
+		}
 		b, err := cluster.Bounds(ctx, topic, p)
 		if err != nil {
 			return err

@@ -94,6 +94,11 @@ func TestUpGoesOnWhereItStopped(t *testing.T) {
 		}
 		if tree := provctl(t, 0, "show", "--brokers", addr); !strings.Contains(tree, "signed with key ") {
 			t.Errorf("round %d: %s", round, tree)
+		} else if fields := strings.Fields(tree); len(fields) > 3 { // run ID tenant TENANT
+			name := fields[3] + "/" + fields[1]
+			if again := provctl(t, 0, "show", name, "--brokers", addr); again != tree {
+				t.Errorf("round %d: %s alone: %s", round, name, again)
+			}
 		}
 		stop()
 	}
