@@ -7,6 +7,7 @@ import (
 
 	"provstream/internal/codec"
 	"provstream/internal/fleet"
+	"provstream/internal/lineage"
 	"provstream/internal/topics"
 )
 
@@ -79,6 +80,31 @@ func TestConfiguredKinds(t *testing.T) {
 		records := make_(t, Config{Seed: 11, Sessions: 1, Faults: []string{c.fault}})
 		if kinds := readAll(t, c.cfg, records, ignore); fmt.Sprint(kinds) != fmt.Sprint(map[string]int{c.kind: 1}) {
 			t.Errorf("%s: dead letters %v", c.fault, kinds)
+		}
+	}
+}
+
+// Each kind of dead letter and each anomaly of the rules can be made on purpose.
+func TestEveryKindAndCodeHasAFault(t *testing.T) {
+	codes, kinds := map[string]bool{}, map[string]bool{
+		codec.KindUnknownMethod: true, codec.KindTenantMismatch: true, codec.KindProvenance: true, // TestConfiguredKinds
+	}
+	for _, f := range Faults() {
+		for c := range f.Anomalies {
+			codes[c] = true
+		}
+		for k := range f.DeadLetters {
+			kinds[k] = true
+		}
+	}
+	for _, c := range lineage.Codes() {
+		if !codes[c.String()] {
+			t.Errorf("no fault gives the anomaly %s", c)
+		}
+	}
+	for _, k := range codec.Kinds() {
+		if !kinds[k] {
+			t.Errorf("no fault gives the dead letter %s", k)
 		}
 	}
 }
