@@ -20,6 +20,7 @@ import (
 func last(t *rapid.T, cfg window.Config, steps []*acs.Step, ticks []int64) map[string]string {
 	out := map[string]string{}
 	p := window.NewPartition(cfg)
+	dags := 0
 	emit := func(e window.Emission) {
 		var v map[string]any
 		if err := json.Unmarshal(e.Value, &v); err != nil {
@@ -30,7 +31,8 @@ func last(t *rapid.T, cfg window.Config, steps []*acs.Step, ticks []int64) map[s
 		}
 		key := fmt.Sprint(e.Kind, e.Key, v["turn_id"])
 		if e.Kind == window.Run {
-			key += fmt.Sprint(v["id"])
+			dags++
+			key += fmt.Sprint(dags)
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -76,13 +78,24 @@ func TestOrderOfArrivalDoesNotShow(t *testing.T) {
 		got := last(t, cfg, scrambled, ticks(len(scrambled)))
 		for key, w := range want {
 			if got[key] != w {
-				t.Fatalf("%s\n in order %s\nscrambled %s", key, w, got[key])
+				topic := map[byte]string{'0': "turns", '1': "sessions", '2': "dags"}[key[0]]
+				t.Fatalf("%s\n%s\nin order:\n%s\nscrambled:\n%s", key,
+					difference([]steptest.Output{{Topic: topic, Value: []byte(w)}}, []steptest.Output{{Topic: topic, Value: []byte(got[key])}}),
+					printSteps(steps), printSteps(scrambled))
 			}
 		}
 		if len(got) != len(want) {
 			t.Fatalf("%d results in order, %d scrambled", len(want), len(got))
 		}
 	})
+}
+
+func printSteps(steps []*acs.Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		b.WriteString(describe(steptest.Event{Step: s}) + "\n")
+	}
+	return b.String()
 }
 
 // graph is a DAG as a reader sees it.

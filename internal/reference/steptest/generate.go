@@ -2,7 +2,7 @@ package steptest
 
 import (
 	"crypto/sha256"
-	"fmt"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
@@ -175,12 +175,11 @@ func seal(s *acs.Step) {
 	if c.Type == acs.TypeDecision || c.Rejected != "" {
 		c.EventTime = 0
 	}
-	summary := ""
-	if c.DeclaredSummary != nil {
-		summary = fmt.Sprintf("%+v", *c.DeclaredSummary)
-		c.DeclaredSummary = nil
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // a Step is plain data
 	}
-	s.RequestHash = sha256.Sum256(fmt.Appendf(nil, "%+v%s", c, summary))
+	s.RequestHash = sha256.Sum256(text)
 	s.ContentHash = sha256.Sum256(s.RequestHash[:])
 	if s.Type == acs.TypeDecision || s.Rejected != "" {
 		s.ContentHash = s.RequestHash
