@@ -235,41 +235,125 @@ func header(r *kgo.Record, key string) string {
 }
 
 // An instance runs from the beginning, others come and go, and commits fail:
-// what is emitted is what an undisturbed replay of the log gives.
+// what is emitted is what an undisturbed replay of the log gives. Restores read
+// the log alone, or mostly snapshots.
 func TestOutputIsAFunctionOfTheLog(t *testing.T) {
+	for _, replay := range []int64{0, 100} {
+		t.Run(fmt.Sprintf("replay-records=%d", replay), func(t *testing.T) {
+			kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+				w := newWorld(t, c)
+				w.replay = replay
+				w.disturb(t)
+			})
+		})
+	}
+}
+
+func (w *world) disturb(t *testing.T) {
+	w.startIngest(t)
+	stop := w.startAggregator(t, "a")
+	failing := []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn}
+	errs := []*kerr.Error{kerr.UnknownServerError, kerr.RequestTimedOut}
+	rounds := 0
+	w.load(t, 1, 40, func(i int) {
+		time.Sleep(70 * time.Millisecond)
+		if i%200 != 0 {
+			return
+		}
+		rounds++
+		w.Fake.Fault(kfake.Fault{
+			Keys: failing[rounds%3 : rounds%3+1], Err: errs[rounds%2], TopLevel: rounds%3 == 2,
+			When: func(req kmsg.Request) bool { return strings.Contains(transactionalID(req), "aggregator") },
+		})
+		if rounds%3 == 0 {
+			stop()
+			stop = w.startAggregator(t, fmt.Sprint("a", rounds))
+		}
+		if rounds%4 == 0 {
+			other := w.startAggregator(t, fmt.Sprint("b", rounds))
+			defer other()
+			time.Sleep(400 * time.Millisecond)
+		}
+	})
+	w.settle(t)
+	stop()
+	if dags := w.checkReplay(t); dags < 40 {
+		t.Errorf("%d DAGs of 40 sessions", dags)
+	}
+	t.Logf("%d records, %d rounds", w.loaded, rounds)
+}
+
+// A graceful stop writes everything down: the next start replays nothing.
+func TestAGracefulStopSavesEverything(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		stopIngest := w.startIngest(t)
+		stop := w.startAggregator(t, "a")
+		n := 0
+		g, err := generate.New(generate.Config{Seed: 5, Sessions: 12, StartMs: time.Now().UnixMilli()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range g.All() {
+			if n++; n > 300 {
+				break // most sessions are still open
+			}
+			if err := w.agents.ProduceSync(t.Context(), w.record(r)).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		stop()
+		stopIngest()
+		loaded, clocks := 0, 0
+		for p := range w.Partitions {
+			i, err := aggregator.Inspect(t.Context(), w.cluster, aggregator.Config{Config: w.config("aggregator", "a")}, p, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i.Fault != "" || i.Stored && i.Low != i.Next {
+				t.Errorf("partition %d: low %d, next %d, %s", p, i.Low, i.Next, i.Fault)
+			}
+			if i.Clock != nil {
+				clocks++
+			}
+			loaded += i.Loaded
+		}
+		if loaded == 0 || clocks == 0 {
+			t.Errorf("%d records in snapshots, %d partitions with a clock", loaded, clocks)
+		}
+		w.startIngest(t)
+		stop = w.startAggregator(t, "b")
+		w.settle(t)
+		stop()
+		w.checkReplay(t)
+	})
+}
+
+// A changed configuration holds from where it was set, and a restore after it
+// does not take older records with it.
+func TestAChangedConfigurationHoldsFromNow(t *testing.T) {
 	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
 		w := newWorld(t, c)
 		w.startIngest(t)
 		stop := w.startAggregator(t, "a")
-		failing := []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn}
-		errs := []*kerr.Error{kerr.UnknownServerError, kerr.RequestTimedOut}
-		rounds := 0
-		w.load(t, 1, 60, func(i int) {
-			time.Sleep(70 * time.Millisecond)
-			if i%200 != 0 {
-				return
-			}
-			rounds++
-			c.Fake.Fault(kfake.Fault{
-				Keys: failing[rounds%3 : rounds%3+1], Err: errs[rounds%2], TopLevel: rounds%3 == 2,
-				When: func(req kmsg.Request) bool { return strings.Contains(transactionalID(req), "aggregator") },
-			})
-			if rounds%3 == 0 {
-				stop()
-				stop = w.startAggregator(t, fmt.Sprint("a", rounds))
-			}
-			if rounds%4 == 0 {
-				other := w.startAggregator(t, fmt.Sprint("b", rounds))
-				defer other()
-				time.Sleep(400 * time.Millisecond)
-			}
-		})
-		w.settle(t)
+		w.load(t, 6, 3, nil)
+		time.Sleep(time.Second)
 		stop()
-		if dags := w.checkReplay(t); dags < 60 {
-			t.Errorf("%d DAGs of 60 sessions", dags)
+		w.window.Grace += 50 * time.Millisecond
+		stop = w.startAggregator(t, "a")
+		w.load(t, 7, 3, nil)
+		time.Sleep(2 * time.Second)
+		stop()
+		for p := range w.Partitions {
+			i, err := aggregator.Inspect(t.Context(), w.cluster, aggregator.Config{Config: w.config("aggregator", "a")}, p, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i.Stored && i.Window != w.window {
+				t.Errorf("partition %d still has the old configuration: %+v", p, i.Window)
+			}
 		}
-		t.Logf("%d records, %d rounds", w.loaded, rounds)
 	})
 }
 
@@ -311,7 +395,7 @@ func TestNoTickWhileIngestIsDown(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		before, ticks := count(topics.Runs), w.lastTick(t)
 		if kafkatest.VirtualTime {
-			time.Sleep(5 * time.Hour)
+			time.Sleep(2 * time.Hour)
 		} else {
 			time.Sleep(5 * time.Second)
 		}
