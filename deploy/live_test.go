@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"provstream/internal/codec"
 	"provstream/internal/fleet"
 	"provstream/internal/generate"
 	"provstream/internal/kafka"
@@ -150,6 +152,7 @@ func newWorld(t *testing.T, change func(*pipeline.Config)) *world {
 func (w *world) config() pipeline.Config {
 	w.window = window.DefaultConfig()
 	w.window.CompleteGrace, w.window.Grace, w.window.SealGrace = 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond
+	w.window.SessionIdle, w.window.LateGrace = 5*time.Second, time.Second
 	cfg := pipeline.Config{
 		Flags: w.flags, Ring: w.ring, Window: w.window, ClockTolerance: 10 * time.Millisecond, Instance: "0",
 		Registerers: map[string]prometheus.Registerer{},
@@ -246,13 +249,21 @@ func sum(families []*dto.MetricFamily, name string, labels ...string) float64 {
 func (w *world) drained(t *testing.T) {
 	t.Helper()
 	tracker := pipeline.Track(w.cluster)
+	var last pipeline.State
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := w.pipe.Wait(ctx, 100*time.Millisecond, func(ctx context.Context) (bool, error) {
 		s, err := tracker.State(ctx)
+		last = s
 		return s.Drained() && s.Runs > 0, err
 	})
 	if err != nil {
-		t.Fatal(fmt.Errorf("the pipeline does not drain: %w", err))
+		t.Fatal(fmt.Errorf("the pipeline does not drain: %w; %s", err, last))
 	}
+}
+
+// faults are all that the generator makes, but for those whose records the
+// hook topics of this cluster refuse.
+func faults() []string {
+	return slices.DeleteFunc(generate.FaultNames(), func(name string) bool { return generate.FaultByName(name).DeadLetters[codec.KindOversize] > 0 })
 }

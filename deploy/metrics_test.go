@@ -36,7 +36,7 @@ var tables = []struct{ heading, prefix string }{
 // every fault exports is among them.
 func TestMetricsAreDocumented(t *testing.T) {
 	w := newWorld(t, nil)
-	w.send(t, 1, 40, "all")
+	w.send(t, 1, 40, faults()...)
 	w.drained(t)
 	reg := newRecorder()
 	pinned, err := w.ring.Verifier()

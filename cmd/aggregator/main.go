@@ -54,6 +54,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if done || err != nil {
 		return err
 	}
+	if c.Probe {
+		return c.Ready(ctx)
+	}
 	cfg, err := c.config()
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 type keysCmd struct {
 	New        keysNewCmd        `cmd:"" help:"Make the keys of a deployment, a tenant's key, or the next key of either."`
+	Init       keysInitCmd       `cmd:"" help:"Make the keys of a deployment that are missing, and write the public ones as a JWK Set: for a first start without people."`
 	List       keysListCmd       `cmd:"" help:"List the keys of a directory or those published on the cluster."`
 	Publish    keysPublishCmd    `cmd:"" help:"Publish the public keys of a directory on prov.keys."`
 	Retire     keysRetireCmd     `cmd:"" help:"Mark a key as no longer used; what it has signed stays good."`

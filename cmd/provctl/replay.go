@@ -18,6 +18,7 @@ type replayCmd struct {
 	Parallel     int     `help:"Copies that run side by side; the others follow them in time." default:"10"`
 	Salt         string  `help:"Give the first copy fresh ids too; another salt gives other ids."`
 	ShiftToNow   bool    `help:"Move Kafka and event times together, so that the last record stands at the present."`
+	Forever      bool    `help:"Send the file again and again, each time with fresh ids and moved to the present, until stopped."`
 	CreateTopics bool    `help:"Create hook topics that the file names and the cluster lacks."`
 	Compression  string  `help:"Of the batches: none, snappy, lz4 or zstd." default:"lz4"`
 }
@@ -41,6 +42,9 @@ func (c *replayCmd) Run(g *globals) error {
 	if c.ShiftToNow {
 		copies.LastMs = time.Now().UnixMilli()
 	}
+	if c.Forever {
+		return c.forever(g, s)
+	}
 	begin := time.Now()
 	sum, err := g.send(g.ctx, s, copies, fleet.FileSource(c.File, g.stdin))
 	if err != nil {
@@ -55,6 +59,21 @@ func (c *replayCmd) Run(g *globals) error {
 	}
 	g.printf("%d records sent in %.1f s (%.0f/s), timestamps %s to %s\n", sum.Records, seconds, float64(sum.Records)/seconds,
 		instant(sum.FirstMs), instant(sum.LastMs))
+	return nil
+}
+
+// forever sends the file until the command is stopped.
+func (c *replayCmd) forever(g *globals, s *load.Sender) error {
+	if c.File == "-" {
+		return fmt.Errorf("--forever: a file is read again and again, and stdin only once")
+	}
+	for g.ctx.Err() == nil {
+		now := time.Now()
+		copies := fleet.Copies{N: c.Copies, Parallel: c.Parallel, Salt: fmt.Sprintf("%s/%d", c.Salt, now.UnixNano()), LastMs: now.UnixMilli()}
+		if _, err := g.send(g.ctx, s, copies, fleet.FileSource(c.File, nil)); err != nil && g.ctx.Err() == nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -95,7 +95,7 @@ const jwksFile = "jwks.json"
 // ringIn loads the keys of a folder and makes them in a new one.
 func ringIn(dir string) (*keys.Ring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	for _, k := range []struct {
 		file string
@@ -110,7 +110,7 @@ func ringIn(dir string) (*keys.Ring, error) {
 			err = keys.WritePrivate(path, private)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--data-dir: %w", err)
+			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	ring, err := keys.Load(dir)

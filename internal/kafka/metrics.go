@@ -110,7 +110,8 @@ func (m *loopMetrics) clientHooks() []kgo.Hook {
 		return nil
 	}
 	return []kgo.Hook{kprom.NewMetrics("provstream", kprom.Subsystem("kafka"), kprom.Registerer(m.reg),
-		kprom.WithStaticLabel(prometheus.Labels{"service": m.service}), kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Batches, kprom.Records))}
+		kprom.WithStaticLabel(prometheus.Labels{"service": m.service}), kprom.FetchAndProduceDetail(kprom.ByTopic, kprom.Batches, kprom.Records, kprom.CompressedBytes, kprom.UncompressedBytes),
+		kprom.Histograms(kprom.ReadWait, kprom.ReadTime, kprom.WriteWait, kprom.WriteTime, kprom.RequestDurationE2E, kprom.RequestThrottled))}
 }
 
 func (m *loopMetrics) setLag(key Partition, records int64, seconds float64) {

@@ -44,6 +44,7 @@ type Flags struct {
 	WebConfig     string `help:"Web configuration file of prometheus/exporter-toolkit: TLS and passwords of that address." placeholder:"FILE" env:"PROVSTREAM_WEB_CONFIG"`
 	LogFormat     string `help:"text or json." default:"text" env:"PROVSTREAM_LOG_FORMAT"`
 	LogLevel      string `help:"debug, info, warn or error." default:"info" env:"PROVSTREAM_LOG_LEVEL"`
+	Probe         bool   `help:"Ask /ready of the instance that runs at --listen-metrics and exit: status 0 when it is ready. For health checks of containers." env:"-"`
 	PrintConfig   bool   `help:"Print the configuration as JSON and exit." env:"-"`
 }
 
@@ -105,6 +106,34 @@ func Parse(name, description, metricsAddress string, cli any, args []string, std
 		return true, nil
 	}
 	return false, err
+}
+
+// Ready asks the instance that runs at --listen-metrics whether it is ready. An
+// instance whose listener wants TLS or a password must be asked by other means.
+func (f Flags) Ready(ctx context.Context) error {
+	host, port, err := net.SplitHostPort(f.ListenMetrics)
+	if err != nil {
+		return fmt.Errorf("--listen-metrics: %q is no host:port", f.ListenMetrics)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/ready", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer resp.Body.Close()
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("probe: not ready: %s", strings.TrimSpace(string(why)))
+	}
+	return nil
 }
 
 // PrintConfig writes the flags as they were understood. Secrets are files, so
