@@ -25,6 +25,13 @@ func (d *Deployment) Feed(ctx context.Context, cfg generate.Config, rate float64
 		return err
 	}
 	defer sender.Close()
+	if err := each(ctx, gen, sender, sent); err != nil {
+		return err
+	}
+	return sender.Flush(ctx)
+}
+
+func each(ctx context.Context, gen *generate.Generator, sender *load.Sender, sent func()) error {
 	source := func(f func(*fleet.Record) error) error {
 		for r := range gen.All() {
 			if err := f(&r); err != nil {
@@ -33,13 +40,20 @@ func (d *Deployment) Feed(ctx context.Context, cfg generate.Config, rate float64
 		}
 		return nil
 	}
-	err = fleet.Copies{N: 1, Parallel: 1, LastMs: time.Now().UnixMilli()}.Each(source, func(r *fleet.Record) error {
+	return fleet.Copies{N: 1, Parallel: 1, LastMs: time.Now().UnixMilli()}.Each(source, func(r *fleet.Record) error {
 		sent()
-		r.TimeMs = time.Now().UnixMilli()
-		return sender.Send(ctx, r)
-	})
-	if err != nil {
+		var err error
+		// A broker may be away for a while: a topic that cannot be looked up now
+		// can be in a moment.
+		for begin := time.Now(); time.Since(begin) < patience && ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
+			r.TimeMs = time.Now().UnixMilli()
+			if err = sender.Send(ctx, r); err == nil {
+				return nil
+			}
+		}
 		return err
-	}
-	return sender.Flush(ctx)
+	})
 }
+
+// patience is how long a record may fail to be sent.
+const patience = 30 * time.Second
