@@ -26,7 +26,7 @@ type reconcileCmd struct {
 	Drained     bool     `help:"Nothing is being written: a hook record that ingest has not read counts as missing."`
 
 	Ingest  readerFlags `embed:"" group:"As ingest was configured"`
-	Windows windowFlags `embed:"" group:"As the aggregator was configured"`
+	Windows windowFlags `embed:"" group:"As the aggregator was configured, where its state topic does not say it"`
 }
 
 // readerFlags are the flags of ingest that decide what a record becomes.

@@ -62,7 +62,8 @@ type oracle struct {
 	covered  map[coord][]*span // by hook partition, in the order of the log
 	emitted  map[int32]*emissions
 	runs     map[int32]*outputs // values of prov.runs, by partition
-	opened   map[[32]byte]bool  // copy hashes of what is open at the end
+	windows  map[int32][]windowsUntil
+	opened   map[[32]byte]bool // copy hashes of what is open at the end
 	verifier *verify.Verifier
 
 	dagLogs, coverageLogs []*logOf
@@ -72,7 +73,7 @@ func newOracle(src Source, opt Options, partitions []Partition) *oracle {
 	o := &oracle{
 		src: src, opt: opt, partitions: map[string][]Partition{}, starts: map[coord]int64{},
 		byCoord: map[coord]int32{}, letters: map[coord]*letter{}, covered: map[coord][]*span{},
-		emitted: map[int32]*emissions{}, runs: map[int32]*outputs{},
+		emitted: map[int32]*emissions{}, runs: map[int32]*outputs{}, windows: map[int32][]windowsUntil{},
 	}
 	for _, p := range partitions {
 		o.partitions[p.Base] = append(o.partitions[p.Base], p)

@@ -70,7 +70,8 @@ type Source interface {
 type Options struct {
 	// Reader is ingest's configuration.
 	Reader codec.Config
-	// Windows is the aggregator's. Without Lineage it is not used.
+	// Windows is the aggregator's, where its state topic does not say it. Without
+	// Lineage it is not used.
 	Windows reference.Config
 	// Lineage recomputes every turn, session and DAG from prov.steps.
 	Lineage bool

@@ -30,7 +30,7 @@ func NewKafka(client *kgo.Client, prefix string) *Kafka {
 
 // flow is the order in which ends are fixed.
 var flow = []string{
-	topics.Checkpoints, topics.DAGs, topics.Runs, topics.Sessions, topics.Turns, topics.Steps, topics.DeadLetter, topics.Coverage,
+	topics.Checkpoints, topics.DAGs, topics.Runs, topics.Sessions, topics.Turns, topics.AggregatorState, topics.Steps, topics.DeadLetter, topics.Coverage,
 }
 
 // Partitions implements [Source].

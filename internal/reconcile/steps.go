@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 
 	"provstream/internal/acs"
 	"provstream/internal/codec"
@@ -24,8 +25,11 @@ type emissions [3][]emission
 // readSteps holds prov.steps against what reading the hook topics gives, and
 // lets the reference say what must follow from it.
 func (o *oracle) readSteps(ctx context.Context) error {
+	if err := o.readState(ctx); err != nil {
+		return err
+	}
 	for _, p := range o.partitions[topics.Steps] {
-		w := &stepReader{o: o, p: p}
+		w := &stepReader{o: o, p: p, windows: o.windows[p.Index]}
 		if o.opt.Lineage {
 			if p.Start > 0 {
 				o.note("%s/%d begins at offset %d: what follows from it cannot be recomputed", p.Topic, p.Index, p.Start)
@@ -49,14 +53,62 @@ func (o *oracle) readSteps(ctx context.Context) error {
 }
 
 type stepReader struct {
-	o   *oracle
-	p   Partition
-	sim *reference.Partition
-	out *emissions
+	o       *oracle
+	p       Partition
+	sim     *reference.Partition
+	out     *emissions
+	windows []windowsUntil
+}
+
+// windowsUntil is the configuration that the aggregator took the records before
+// an offset with.
+type windowsUntil struct {
+	next int64
+	cfg  reference.Config
+}
+
+// readState reads from the aggregator's state what its windows were configured
+// as: each of its transactions says so. Where the topic says nothing the
+// configuration of the options holds.
+func (o *oracle) readState(ctx context.Context) error {
+	for _, p := range o.partitions[topics.AggregatorState] {
+		err := o.read(ctx, p, func(r *Record) error {
+			var meta struct {
+				Next   int64             `json:"next"`
+				Window *reference.Config `json:"window"`
+			}
+			if string(r.Key) != "meta" || r.Value == nil {
+				return nil
+			}
+			if err := json.Unmarshal(r.Value, &meta); err != nil {
+				o.problem(Wrong, at(r), "the aggregator's state cannot be read: %v", err)
+				return nil
+			}
+			if meta.Window != nil {
+				o.windows[p.Index] = append(o.windows[p.Index], windowsUntil{meta.Next, *meta.Window})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure sets the configuration that holds for an offset.
+func (w *stepReader) configure(offset int64) {
+	for len(w.windows) > 1 && w.windows[0].next <= offset {
+		w.windows = w.windows[1:]
+	}
+	if w.sim != nil && len(w.windows) > 0 {
+		w.sim.SetConfig(w.windows[0].cfg)
+	}
 }
 
 func (w *stepReader) record(r *Record) error {
 	o := w.o
+	w.configure(r.Offset)
 	if t, ok := codec.DecodeTick(r.Value); ok {
 		o.report.Ticks++
 		if w.sim != nil {

@@ -24,6 +24,9 @@ type Partition struct {
 // New starts at the beginning of a log.
 func New(cfg Config) *Partition { return &Partition{cfg: cfg, runs: map[string]*run{}} }
 
+// SetConfig changes the configuration for what follows.
+func (p *Partition) SetConfig(cfg Config) { p.cfg = cfg }
+
 // Apply processes a step or decision, which it keeps, and returns what is
 // emitted.
 func (p *Partition) Apply(s *acs.Step) []Emission {
