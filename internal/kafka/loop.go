@@ -230,7 +230,9 @@ func producerOptions(prefix string) []kgo.Opt {
 			return defaultMessageBytes
 		}),
 		kgo.ProducerLinger(25 * time.Millisecond),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		// As small as lz4 on these texts, for 1 µs of CPU a record less in ingest
+		// alone: its Go implementation has assembly.
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.MaxBufferedRecords(1 << 17),
 		kgo.RecordDeliveryTimeout(endTimeout),
 	}
