@@ -13,6 +13,7 @@ type topicsCmd struct {
 	Create topicsCreateCmd `cmd:"" help:"Create the topics that are missing."`
 	Check  topicsCheckCmd  `cmd:"" help:"Compare the cluster's topics with the table."`
 	List   topicsListCmd   `cmd:"" help:"List the deployment's topics with their records and bytes."`
+	ACLs   topicsACLsCmd   `cmd:"" name:"acls" help:"Print, grant or check the rights that a service or a reader needs."`
 }
 
 // admin connects for administration; close ends it.

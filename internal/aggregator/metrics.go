@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/kafka"
+	"provstream/internal/lineage"
 	"provstream/internal/window"
 )
 
@@ -98,8 +99,12 @@ func newMetrics(reg prometheus.Registerer, health *kafka.Health) *metrics {
 		stateBytes: counters("state_bytes_total", "Bytes written to prov.aggregator.state.", "partition"),
 		health:     health,
 	}
+	// So that the first of each is an increase.
 	for _, why := range window.Reasons() {
 		m.seals.WithLabelValues(why.String())
+	}
+	for _, code := range lineage.Codes() {
+		m.anomalies.WithLabelValues(code.String())
 	}
 	if reg != nil {
 		reg.MustRegister(m.emitted, m.undecodable, m.restored, m.restore, m.ticks, m.tickErrors, m.observeErrors, m.clockBlocked, m.holder,
