@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"provstream/verify"
 )
 
 // What the README points at exists, and every command line of provctl in it
@@ -32,6 +34,15 @@ func TestReadmeStaysTrue(t *testing.T) {
 		if name := "docs/" + filepath.Base(d); !strings.Contains(string(text), "("+name+")") {
 			t.Errorf("README.md does not point at %s", name)
 		}
+	}
+	// Some flags are files that are looked at when the line is parsed.
+	ring, err := newRing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("pinned.json", verify.JWKS(ring.Public()), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	commands := 0
 	for line := range strings.Lines(string(text)) {
