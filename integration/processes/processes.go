@@ -323,5 +323,5 @@ func (x *Process) LogTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(tail(b, 2000))
+	return string(tail(b, 700))
 }
