@@ -88,7 +88,10 @@ func (r *Reader) find(id []byte) int32 {
 		}
 		return -1
 	}
-	colon := bytes.LastIndexByte(id, ':')
+	colon := len(id) - 1
+	for colon >= 0 && id[colon]-'0' <= 9 {
+		colon--
+	}
 	num, ok := decimal(id[colon+1:])
 	if num -= r.first; !ok || num < 0 || num >= int64(len(r.Nodes)) || !bytes.Equal(r.Bytes(r.Nodes[num].ID), id) {
 		return -1
@@ -157,7 +160,7 @@ func (r *Reader) acyclic() *Error {
 	for i := range n {
 		r.outOf[i+1] += r.outOf[i]
 	}
-	targets := r.targets()
+	edges := r.byFrom()
 	r.queue = r.queue[:0]
 	for i := n - 1; i >= 0; i-- {
 		if r.degree[i] == 0 {
@@ -166,7 +169,9 @@ func (r *Reader) acyclic() *Error {
 	}
 	for done := 0; done < len(r.queue); done++ {
 		from := r.queue[done]
-		for _, to := range targets[r.outOf[from]:r.outOf[from+1]] {
+		out := edges[r.outOf[from]:r.outOf[from+1]]
+		for i := range out {
+			to := out[i].To
 			if r.degree[to]--; r.degree[to] == 0 {
 				r.queue = append(r.queue, to)
 			}
@@ -183,17 +188,21 @@ func (r *Reader) acyclic() *Error {
 	return nil
 }
 
-// targets returns the ends of all edges, grouped by where they begin.
-func (r *Reader) targets() []int32 {
+// byFrom returns the edges grouped by where they begin, which those of a DAG of
+// ours are.
+func (r *Reader) byFrom() []Edge {
+	if !r.Foreign {
+		return r.Edges
+	}
 	at := make([]int32, len(r.Nodes))
 	copy(at, r.outOf)
-	targets := make([]int32, len(r.Edges))
+	edges := make([]Edge, len(r.Edges))
 	for i := range r.Edges {
 		e := &r.Edges[i]
-		targets[at[e.From]] = e.To
+		edges[at[e.From]] = *e
 		at[e.From]++
 	}
-	return targets
+	return edges
 }
 
 func grow(s []int32, n int) []int32 {

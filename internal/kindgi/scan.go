@@ -37,22 +37,39 @@ func special(x uint64) uint64 {
 // str reads the rest of a string whose opening quotation mark stands before
 // i, and returns the position of the closing one.
 func str(b []byte, i int) int {
+	if i < 0 || i > len(b) {
+		return -1
+	}
 	for {
-		for len(b)-i >= 8 {
-			if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
-				if b[i] == '"' {
-					return i
+		// Sixteen bytes at a time, then eight: most strings are ids and hashes.
+		rest := b[i:]
+		for len(rest) >= 16 {
+			m := special(binary.LittleEndian.Uint64(rest))
+			n := special(binary.LittleEndian.Uint64(rest[8:]))
+			if m|n != 0 {
+				at := len(b) - len(rest)
+				if m != 0 {
+					at += bits.TrailingZeros64(m) >> 3
+				} else {
+					at += 8 + bits.TrailingZeros64(n)>>3
 				}
-				break
+				if b[at] == '"' {
+					return at
+				}
+				i = at
+				goto look
 			}
-			i += 8
+			rest = rest[16:]
+		}
+		i = len(b) - len(rest)
+		for i < len(b) && b[i] >= 0x20 && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+			i++
 		}
 		if i >= len(b) {
 			return -1
 		}
-		c := b[i]
-		switch {
+	look:
+		switch c := b[i]; {
 		case c == '"':
 			return i
 		case c == '\\':
@@ -63,8 +80,6 @@ func str(b []byte, i int) int {
 			i += n
 		case c < 0x20:
 			return -1
-		case c < utf8.RuneSelf:
-			i++
 		default:
 			r, n := utf8.DecodeRune(b[i:])
 			if r == utf8.RuneError && n == 1 {

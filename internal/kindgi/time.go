@@ -1,13 +1,43 @@
 package kindgi
 
+import "encoding/binary"
+
+// digitsWhere holds eight bytes of text against a template in which 0 stands
+// for any digit and every other byte for itself: the exclusive or leaves the
+// digits' values, and must leave nothing else.
+func digitsWhere(text []byte, template, literal uint64) bool {
+	y := binary.LittleEndian.Uint64(text) ^ template
+	return y&(literal|0xf0*lsb)|(y+0x76*lsb)&msb == 0
+}
+
+// word is eight bytes of a template, and which of them are literal.
+func word(s string) (template, literal uint64) {
+	for i := 7; i >= 0; i-- {
+		template = template<<8 | uint64(s[i])
+		literal <<= 8
+		if s[i] != '0' {
+			literal |= 0xff
+		}
+	}
+	return template, literal
+}
+
+var (
+	date0, dateLiteral0 = word("0000-00-")
+	date1, dateLiteral1 = word("00T00:00")
+	date2, dateLiteral2 = word(":00.000Z")
+)
+
 // validTime tells whether b is a date-time as provstream writes it: RFC 3339,
 // UTC, exactly three fraction digits, Z.
 func validTime(b []byte) bool {
-	if len(b) != 24 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[19] != '.' || b[23] != 'Z' {
+	if len(b) != 24 || !digitsWhere(b, date0, dateLiteral0) || !digitsWhere(b[8:], date1, dateLiteral1) || !digitsWhere(b[16:], date2, dateLiteral2) {
 		return false
 	}
-	_, ok := two(b, 20)
-	return ok && b[22]-'0' <= 9 && validSeconds(b) && b[17] != '6'
+	at := func(i int) int { return int(b[i]-'0')*10 + int(b[i+1]-'0') }
+	month, day := at(5), at(8)
+	return month >= 1 && month <= 12 && day >= 1 && (day <= 28 || day <= daysIn(100*at(0)+at(2), month)) &&
+		at(11) < 24 && b[14] < '6' && b[17] < '6'
 }
 
 // validSeconds checks the first 19 bytes, whose separators are known to be
