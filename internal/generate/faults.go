@@ -28,7 +28,7 @@ type codes = map[string]int
 // Faults returns the table: what is broken on the wire, what contradicts
 // itself, what is late or missing, and what must not disturb anyone.
 func Faults() []Fault {
-	return slices.Concat(wireFaults(), identityFaults(), declarationFaults(), lineageFaults(), absenceFaults(), lateFaults(), hostileFaults())
+	return slices.Concat(textFaults(), policyFaults(), identityFaults(), declarationFaults(), lineageFaults(), absenceFaults(), lateFaults(), hostileFaults())
 }
 
 // FaultByName returns a fault, nil when there is none of that name.

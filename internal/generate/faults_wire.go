@@ -22,8 +22,9 @@ func replace(old, with string) func([]byte) []byte {
 	return func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(with), 1) }
 }
 
-// wireFaults are the ten dead-letter kinds, in the order of the checks.
-func wireFaults() []Fault {
+// textFaults are records that are no readable envelope, in the order of the
+// checks (rules §2, 1 to 6).
+func textFaults() []Fault {
 	return []Fault{
 		{
 			Name: "oversize", About: "a record of more than 1 MiB", DeadLetters: codes{"oversize": 1},
@@ -87,6 +88,13 @@ func wireFaults() []Fault {
 				}
 			},
 		},
+	}
+}
+
+// policyFaults are envelopes that are well-formed and must not pass all the
+// same, or only in part.
+func policyFaults() []Fault {
+	return []Fault{
 		{
 			Name: "unknown_method", About: "a step outside the inventory; a dead letter with --unknown-hooks=reject",
 			Anomalies: codes{"unknown_method": 1},
