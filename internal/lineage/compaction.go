@@ -75,10 +75,8 @@ func (f *Facts) summarize(l *listed) (sum provenance.Summary) {
 		for origin := acs.OriginUserInput; origin < acs.OriginCount; origin++ {
 			count(origin, counts[origin], int64(info.Seq)-1<<40, l.texts[k])
 		}
-		for _, h := range o.Mem.CarriedIDs(info) {
-			if id, ok := o.Mem.IDByHash(h); ok {
-				sum.MaxDepth = max(sum.MaxDepth, id.Depth)
-			}
+		for _, n := range o.Mem.CarriedIDs(info) {
+			sum.MaxDepth = max(sum.MaxDepth, o.Mem.DepthOf(n))
 		}
 	}
 	for _, i := range l.steps {
@@ -215,15 +213,33 @@ func (f *Facts) statedParents(s *segment.Step) (stated []segment.Sym) {
 // compare counts, as sets, the ids that steps carry and stated lacks, and the
 // other way round.
 func (f *Facts) compare(stated []segment.Sym, steps []int32, earlier []*segment.StepInfo) (missing, extra int) {
-	g := f.order.Seg
-	if len(earlier) > 0 {
-		return f.compareHashes(stated, steps, earlier)
-	}
+	g, mem := f.order.Seg, f.order.Mem
 	f.newSet()
+	if len(earlier) > 0 && f.numbers == nil {
+		f.numbers = make([]int32, mem.IDs())
+	}
 	carried := 0
+	for _, info := range earlier {
+		for _, n := range mem.CarriedIDs(info) {
+			if f.markNumber(n) {
+				carried++
+			}
+		}
+	}
+	// An id of this segment may be among those by its number.
+	known := func(id segment.Sym) (uint32, bool) {
+		if len(earlier) == 0 {
+			return 0, false
+		}
+		return f.number(id)
+	}
 	for _, i := range steps {
 		for k := range g.Provs(&g.Steps[i]) {
-			if f.mark(g.Provs(&g.Steps[i])[k].ID) {
+			id := g.Provs(&g.Steps[i])[k].ID
+			if !f.mark(id) {
+				continue
+			}
+			if n, ok := known(id); !ok || f.markNumber(n) {
 				carried++
 			}
 		}
@@ -232,30 +248,32 @@ func (f *Facts) compare(stated []segment.Sym, steps []int32, earlier []*segment.
 	for _, q := range stated {
 		if f.marked(q) {
 			common++
+		} else if n, ok := known(q); ok && f.numbers[n] == f.stamp {
+			common++
 		}
 	}
 	return carried - common, len(stated) - common
 }
 
-// compareHashes is compare where some ids are known by their hashes only.
-func (f *Facts) compareHashes(stated []segment.Sym, steps []int32, earlier []*segment.StepInfo) (missing, extra int) {
-	g := f.order.Seg
-	carried := make(map[segment.Hash16]bool)
-	for _, info := range earlier {
-		for _, h := range f.order.Mem.CarriedIDs(info) {
-			carried[h] = true
+// number returns the number of an id in the memory of earlier segments.
+func (f *Facts) number(id segment.Sym) (uint32, bool) {
+	if f.numberOf == nil {
+		f.numberOf = make([]int32, len(f.stamps))
+	}
+	if f.numberOf[id] == 0 {
+		f.numberOf[id] = -1
+		if n, ok := f.order.Mem.IDNumber(f.order.Seg.Syms.Bytes(id)); ok {
+			f.numberOf[id] = int32(n) + 1
 		}
 	}
-	for _, i := range steps {
-		for k := range g.Provs(&g.Steps[i]) {
-			carried[segment.IDHash(g.Syms.Bytes(g.Provs(&g.Steps[i])[k].ID))] = true
-		}
+	return uint32(f.numberOf[id] - 1), f.numberOf[id] > 0
+}
+
+// markNumber is mark for the number of a remembered id.
+func (f *Facts) markNumber(n uint32) bool {
+	if f.numbers[n] == f.stamp {
+		return false
 	}
-	common := 0
-	for _, q := range stated {
-		if carried[segment.IDHash(g.Syms.Bytes(q))] {
-			common++
-		}
-	}
-	return len(carried) - common, len(stated) - common
+	f.numbers[n] = f.stamp
+	return true
 }

@@ -79,7 +79,7 @@ type Memory struct {
 	table   hashTable
 	steps   []StepInfo
 	ids     []IDInfo
-	carried []Hash16
+	carried []uint32 // indexes into ids: what a compaction lists may carry very many
 	counts  []uint32
 
 	turns     map[string]TurnMemory
@@ -173,27 +173,34 @@ func (m *Memory) ID(id []byte) (IDInfo, bool) {
 	if m == nil {
 		return IDInfo{}, false
 	}
-	return m.IDByHash(IDHash(id))
-}
-
-// IDHash is the hash16 of a provenance id as the memory holds it.
-func IDHash(id []byte) Hash16 { return hash16(kindProvenanceID, id) }
-
-// IDByHash is ID for a hash that CarriedIDs gave.
-func (m *Memory) IDByHash(h Hash16) (IDInfo, bool) {
-	if m == nil {
-		return IDInfo{}, false
-	}
-	if i, ok := m.table.get(h); ok {
+	if i, ok := m.table.get(IDHash(id)); ok {
 		return m.ids[i], true
 	}
 	return IDInfo{}, false
 }
 
-// CarriedIDs returns the hashes of the ids that a remembered step carries.
-func (m *Memory) CarriedIDs(s *StepInfo) []Hash16 {
+// IDHash is the hash16 of a provenance id as the memory holds it.
+func IDHash(id []byte) Hash16 { return hash16(kindProvenanceID, id) }
+
+// CarriedIDs returns the ids that a remembered step carries, as numbers of
+// remembered ids.
+func (m *Memory) CarriedIDs(s *StepInfo) []uint32 {
 	return m.carried[s.ids.start : s.ids.start+s.ids.n]
 }
+
+// IDNumber returns the number of a remembered id; IDs is how many there are.
+func (m *Memory) IDNumber(id []byte) (uint32, bool) {
+	if m == nil {
+		return 0, false
+	}
+	return m.table.get(IDHash(id))
+}
+
+// IDs is the number of remembered ids.
+func (m *Memory) IDs() int { return len(m.ids) }
+
+// DepthOf returns the depth of a remembered id by its number.
+func (m *Memory) DepthOf(number uint32) int32 { return m.ids[number].Depth }
 
 // OriginCounts returns the Provenance objects of a remembered step by origin.
 func (m *Memory) OriginCounts(s *StepInfo) (counts [acs.OriginCount]int) {

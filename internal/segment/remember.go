@@ -74,6 +74,7 @@ func (w *remembering) step(i int32) bool {
 	g, o := w.g, w.Order
 	s := &g.Steps[i]
 	standing := o.Standing[i]
+	w.newIDs = w.newIDs[:0]
 	idHash := hash16(kindStepID, g.Syms.Bytes(s.StepID))
 	at, known := w.table.get(idHash)
 
@@ -88,6 +89,7 @@ func (w *remembering) step(i int32) bool {
 	if !w.room(n) {
 		return false
 	}
+	w.putNewIDs()
 	w.table.put(hash16(kindStep, g.Syms.Bytes(s.StepID), g.Syms.Bytes(s.Method), s.RequestHash[:]), 0)
 	if !known {
 		at = w.newStep(idHash)
@@ -106,7 +108,6 @@ func (w *remembering) step(i int32) bool {
 		w.describe(info, s, standing)
 	}
 	if standing == Counted {
-		w.putNewIDs()
 		w.putOpen(i)
 	}
 	return true
@@ -131,7 +132,8 @@ func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
 	info.ids = span{uint32(len(w.carried)), s.prov.n}
 	provs := w.g.Provs(s)
 	for i := range provs {
-		w.carried = append(w.carried, IDHash(w.g.Syms.Bytes(provs[i].ID)))
+		number, _ := w.table.get(IDHash(w.g.Syms.Bytes(provs[i].ID)))
+		w.carried = append(w.carried, number)
 		counts[provs[i].Origin]++
 	}
 	info.counts = span{uint32(len(w.counts)), uint32(len(counts))}

@@ -35,7 +35,7 @@ func (m *Memory) Save(w *state.Writer) {
 		m.steps[i].save(w)
 	}
 	saveList(w, m.ids, func(w *state.Writer, id IDInfo) { w.Uint(uint64(id.Depth)<<1 | flag(id.Retrieval)) })
-	saveList(w, m.carried, saveHash)
+	saveList(w, m.carried, func(w *state.Writer, n uint32) { w.Uint(uint64(n)) })
 	saveList(w, m.counts, func(w *state.Writer, n uint32) { w.Uint(uint64(n)) })
 	w.Uint(uint64(len(m.turns)))
 	for _, id := range slices.Sorted(maps.Keys(m.turns)) {
@@ -79,7 +79,7 @@ func LoadMemory(r *state.Reader) *Memory {
 		v := r.Uint()
 		return IDInfo{Depth: int32(v >> 1), Retrieval: v&1 == 1}
 	})
-	m.carried = loadList(r, 16, loadHash)
+	m.carried = loadList(r, 1, func(r *state.Reader) uint32 { return uint32(r.Uint()) })
 	m.counts = loadList(r, 1, func(r *state.Reader) uint32 { return uint32(r.Uint()) })
 	for range r.Len(4) {
 		if m.turns == nil {
