@@ -275,7 +275,9 @@ func TestRights(t *testing.T) {
 		r := s.services(t, prefix, ring, users...)
 		defer r.stop()
 		s.send(t, prefix, 1)
-		wait(t, "signed DAGs", func() string { return r.logs["ingest"].String() + r.logs["aggregator"].String() + r.logs["signer"].String() },
+		wait(t, "signed DAGs", func() string {
+			return r.logs["ingest"].String() + r.logs["aggregator"].String() + r.logs["signer"].String()
+		},
 			func() bool { return s.signed(t, prefix) >= 2 })
 		for name, log := range r.logs {
 			if text := strings.ToLower(log.String()); strings.Contains(text, "authoriz") {
@@ -331,7 +333,9 @@ func TestAuthentication(t *testing.T) {
 	}{
 		{"plain", s.plainFlags(t, "ingest"), ""},
 		{"plain, wrong password", with(s.plainFlags(t, "ingest"), func(f *kafka.Flags) { f.SASLPasswordFile = wrong }), "authentication"},
-		{"plain over TLS", with(tls, func(f *kafka.Flags) { f.SASL, f.SASLUser, f.SASLPasswordFile = "plain", "ingest", s.file(t, "p", "ingest-secret") }), ""},
+		{"plain over TLS", with(tls, func(f *kafka.Flags) {
+			f.SASL, f.SASLUser, f.SASLPasswordFile = "plain", "ingest", s.file(t, "p", "ingest-secret")
+		}), ""},
 		{"scram-sha-256", with(tls, func(f *kafka.Flags) { f.SASL, f.SASLUser, f.SASLPasswordFile = "scram-sha-256", "ingest", scram }), ""},
 		{"scram-sha-512", with(tls, func(f *kafka.Flags) { f.SASL, f.SASLUser, f.SASLPasswordFile = "scram-sha-512", "ingest", scram }), ""},
 		{"scram, wrong password", with(tls, func(f *kafka.Flags) { f.SASL, f.SASLUser, f.SASLPasswordFile = "scram-sha-512", "ingest", wrong }), "authentication"},

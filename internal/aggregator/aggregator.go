@@ -69,6 +69,9 @@ func Run(ctx context.Context, cfg Config) error {
 	m := newMetrics(cfg.Registerer, cfg.Health)
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Steps}},
 		func(c *kafka.Cluster) (kafka.Parts, error) {
+			if err := kafka.WarnOfHooks(ctx, c, cfg.Config); err != nil {
+				return kafka.Parts{}, err
+			}
 			s := &service{cfg: cfg, cluster: c, metrics: m}
 			s.ticker = newTicker(s)
 			return kafka.Parts{Open: s.open, Beside: s.ticker.run, Last: s.ticker.last}, nil

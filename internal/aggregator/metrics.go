@@ -134,8 +134,10 @@ func (m *metrics) observed(o kafka.Observation) {
 		m.holder.WithLabelValues(o.Holder.Topic, strconv.Itoa(int(o.Holder.Partition))).Set(age)
 	}
 	if !o.OK {
-		m.clockBlocked.Set(1)
-		if o.Holder != nil {
+		if o.Holder == nil {
+			m.health.Note("clock", "stands still: no hook topic is to be seen")
+		} else {
+			m.clockBlocked.Set(1)
 			m.health.Note("clock", fmt.Sprintf("stands still: ingest has never committed an offset of %s/%d, which has records", o.Holder.Topic, o.Holder.Partition))
 		}
 		return

@@ -104,7 +104,7 @@ func (t *ticker) run(ctx context.Context) {
 		if err != nil {
 			if ctx.Err() == nil {
 				t.s.metrics.observeErrors.Inc()
-				t.s.cfg.Logger.Warn("no tick: the hook topics could not be observed", "error", err)
+				t.s.cfg.Logger.Warn("no tick: the hook topics could not be observed", "error", kafka.ExplainRights(err, Service))
 			}
 			continue
 		}
@@ -157,7 +157,7 @@ func (t *ticker) send(ctx context.Context, now time.Time, at int64) {
 		t.s.cluster.Client.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: value}, func(_ *kgo.Record, err error) {
 			if err != nil && ctx.Err() == nil {
 				t.s.metrics.tickErrors.Inc()
-				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", err)
+				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", kafka.ExplainRights(err, Service))
 				return
 			}
 			t.s.metrics.ticks.Inc()

@@ -65,6 +65,9 @@ func Run(ctx context.Context, cfg Config) error {
 		Regex:  true,
 		Resets: true,
 	}, func(c *kafka.Cluster) (kafka.Parts, error) {
+		if err := kafka.WarnOfHooks(ctx, c, cfg.Config); err != nil {
+			return kafka.Parts{}, err
+		}
 		return kafka.Parts{Open: func(_ context.Context, in kafka.Input) (kafka.Task, error) { return s.open(c, in) }}, nil
 	})
 }

@@ -60,7 +60,7 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 			m.restarts.Inc()
 		}
 		first = false
-		err := runLife(ctx, cfg, m, health, spec, make)
+		err := ExplainRights(runLife(ctx, cfg, m, health, spec, make), cfg.Service)
 		health.update(func(s *Status) {
 			s.Running, s.Open, s.Opening, s.Partitions = false, 0, 0, nil
 			if err != nil {

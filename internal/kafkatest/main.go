@@ -71,6 +71,25 @@ func StartApacheKafka(nodes int, settings ...string) (*ApacheKafka, error) {
 	return k, nil
 }
 
+// StartApacheKafkaAt starts one node whose plaintext listener is at a port of the
+// caller's choice: for settings that name all listeners.
+func StartApacheKafkaAt(port int, settings ...string) (*ApacheKafka, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "kafkatest-")
+	if err != nil {
+		return nil, err
+	}
+	k := &ApacheKafka{Dir: dir, script: filepath.Join(root, "scripts", "kafka")}
+	k.env = append(os.Environ(), "KAFKA_DIR="+dir, "KAFKA_PORT="+strconv.Itoa(port), "KAFKA_NODES=1", "KAFKA_SETTINGS="+strings.Join(settings, "\n"))
+	if k.Brokers, err = k.Run("start"); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
 // Run runs scripts/kafka for this cluster, e.g. Run("kill-node", "2"), and returns
 // what it prints.
 func (k *ApacheKafka) Run(args ...string) (string, error) {
