@@ -14,46 +14,65 @@ import (
 // Feed sends a generated fleet to the hook topics at a rate (records a second),
 // as live agents do: the event times end about now, and each record's Kafka
 // timestamp is the moment it is sent. It calls sent before each record and
-// returns when all are acknowledged.
+// returns when all are acknowledged. It outlives a broker that is away for a while;
+// what was on its way then may be there or not.
 func (d *Deployment) Feed(ctx context.Context, cfg generate.Config, rate float64, sent func()) error {
 	gen, err := generate.New(cfg)
 	if err != nil {
 		return err
 	}
-	sender, err := load.NewSender(kafka.Flags{Brokers: strings.Split(d.Brokers, ","), Prefix: d.Prefix}, load.Options{Rate: rate, CreateTopics: true})
-	if err != nil {
-		return err
-	}
-	defer sender.Close()
-	if err := each(ctx, gen, sender, sent); err != nil {
-		return err
-	}
-	return sender.Flush(ctx)
-}
-
-func each(ctx context.Context, gen *generate.Generator, sender *load.Sender, sent func()) error {
-	source := func(f func(*fleet.Record) error) error {
+	f := &feed{flags: kafka.Flags{Brokers: strings.Split(d.Brokers, ","), Prefix: d.Prefix}, rate: rate}
+	defer f.close()
+	source := func(each func(*fleet.Record) error) error {
 		for r := range gen.All() {
-			if err := f(&r); err != nil {
+			if err := each(&r); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return fleet.Copies{N: 1, Parallel: 1, LastMs: time.Now().UnixMilli()}.Each(source, func(r *fleet.Record) error {
+	err = fleet.Copies{N: 1, Parallel: 1, LastMs: time.Now().UnixMilli()}.Each(source, func(r *fleet.Record) error {
 		sent()
-		var err error
-		// A broker may be away for a while: a topic that cannot be looked up now
-		// can be in a moment.
-		for begin := time.Now(); time.Since(begin) < patience && ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
+		return f.retry(ctx, func(s *load.Sender) error {
 			r.TimeMs = time.Now().UnixMilli()
-			if err = sender.Send(ctx, r); err == nil {
-				return nil
-			}
-		}
-		return err
+			return s.Send(ctx, r)
+		})
 	})
+	if err != nil {
+		return err
+	}
+	return f.retry(ctx, func(s *load.Sender) error { return s.Flush(ctx) })
 }
 
-// patience is how long a record may fail to be sent.
-const patience = 30 * time.Second
+// feed is a sender that is made anew when it has failed.
+type feed struct {
+	flags  kafka.Flags
+	rate   float64
+	sender *load.Sender
+}
+
+// patience is how long a cluster may be away.
+const patience = time.Minute
+
+func (f *feed) retry(ctx context.Context, do func(*load.Sender) error) error {
+	for begin := time.Now(); ; time.Sleep(250 * time.Millisecond) {
+		var err error
+		if f.sender == nil {
+			f.sender, err = load.NewSender(f.flags, load.Options{Rate: f.rate, CreateTopics: true})
+		}
+		if err == nil {
+			err = do(f.sender)
+		}
+		if err == nil || ctx.Err() != nil || time.Since(begin) > patience {
+			return err
+		}
+		f.close()
+	}
+}
+
+func (f *feed) close() {
+	if f.sender != nil {
+		f.sender.Close()
+		f.sender = nil
+	}
+}
