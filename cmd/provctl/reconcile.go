@@ -23,7 +23,7 @@ type reconcileCmd struct {
 	JWKS        string   `name:"jwks" help:"File with the pinned public keys (JWK Set). Of --dir the default is its jwks.json." placeholder:"FILE" type:"existingfile"`
 	Key         []string `help:"File with one more pinned public key (JWK)." placeholder:"FILE" type:"existingfile"`
 	Lineage     bool     `help:"Recompute every turn, session and DAG from prov.steps." default:"true" negatable:""`
-	Drained     bool     `help:"Nothing is being written: a hook record that ingest has not read counts as missing."`
+	Drained     bool     `help:"Nothing is under way: what is not read, not sealed or not signed yet counts as missing."`
 
 	Ingest  readerFlags `embed:"" group:"As ingest was configured"`
 	Windows windowFlags `embed:"" group:"As the aggregator was configured, where its state topic does not say it"`
@@ -179,8 +179,9 @@ func printReconciled(g *globals, r *reconcile.Report) {
 	g.printf("  %8d nodes of %d signed DAGs of %d runs\n", r.Nodes, r.DAGs, r.Runs)
 	g.printf("  %8d copies\n  %8d in open runs\n  %8d dropped by rule\n  %8d dead letters (%d of them steps all the same)\n",
 		r.Copies, r.Open, r.Dropped, r.DeadLetters, r.Rejected)
-	if r.Unread > 0 {
-		g.printf("  %8d not read yet\n", r.Unread)
+	if under := r.Unread + r.Ahead + r.Unsigned + r.Pending; under > 0 {
+		g.printf("under way: %d records not read yet, %d read since, %d envelopes in DAGs not signed yet, %d outputs to come\n",
+			r.Unread, r.Ahead, r.Unsigned, r.Pending)
 	}
 	g.printf("%d outputs recomputed, %d signatures with proofs, %d heads, %d coverage records checked\n", r.Recomputed, r.Signatures, r.Checkpoints, r.Coverage)
 	for _, n := range r.Notes {

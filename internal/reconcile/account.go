@@ -3,10 +3,13 @@ package reconcile
 // account finds the one place of every envelope that must stand on prov.steps.
 func (o *oracle) account() {
 	r := &o.report
-	placed := map[[32]byte]bool{}
+	placed, unsigned := map[[32]byte]bool{}, map[[32]byte]bool{}
 	for i := range o.elements {
 		if o.elements[i].nodes > 0 {
 			placed[o.elements[i].copyOf] = true
+		}
+		if o.toSign[o.elements[i].at] {
+			unsigned[o.elements[i].copyOf] = true
 		}
 	}
 	for i := range o.elements {
@@ -25,6 +28,8 @@ func (o *oracle) account() {
 			r.Copies++
 		case o.opened[e.copyOf]:
 			r.Open++
+		case unsigned[e.copyOf]:
+			r.Unsigned++
 		case !o.opt.Lineage || o.expiredSteps():
 			r.Open++ // nobody recomputed which runs are open
 		default:

@@ -240,6 +240,10 @@ func (o *oracle) deadLetter(r *Record) error {
 	source := coord{topic, partition, offset, -1}
 	l := o.letters[source]
 	if l == nil {
+		if o.ahead(source) {
+			o.report.Ahead++
+			return nil
+		}
 		start, known := o.starts[coord{topic: topic, partition: partition}]
 		if !known || offset < start {
 			o.report.ExpiredInputs++

@@ -63,7 +63,9 @@ type oracle struct {
 	emitted  map[int32]*emissions
 	runs     map[int32]*outputs // values of prov.runs, by partition
 	windows  map[int32][]windowsUntil
-	opened   map[[32]byte]bool // copy hashes of what is open at the end
+	heads    map[int32]map[string][]head // by partition and origin
+	toSign   map[coord]bool              // nodes of DAGs that are not signed yet
+	opened   map[[32]byte]bool           // copy hashes of what is open at the end
 	verifier *verify.Verifier
 
 	dagLogs, coverageLogs []*logOf
@@ -74,6 +76,7 @@ func newOracle(src Source, opt Options, partitions []Partition) *oracle {
 		src: src, opt: opt, partitions: map[string][]Partition{}, starts: map[coord]int64{},
 		byCoord: map[coord]int32{}, letters: map[coord]*letter{}, covered: map[coord][]*span{},
 		emitted: map[int32]*emissions{}, runs: map[int32]*outputs{}, windows: map[int32][]windowsUntil{},
+		heads: map[int32]map[string][]head{}, toSign: map[coord]bool{},
 	}
 	for _, p := range partitions {
 		o.partitions[p.Base] = append(o.partitions[p.Base], p)
@@ -93,6 +96,19 @@ func newOracle(src Source, opt Options, partitions []Partition) *oracle {
 		o.note("no keys were given: no signature, proof or checkpoint is checked")
 	}
 	return o
+}
+
+// ahead reports whether a raw record lies beyond what coverage accounts for: it
+// was read since.
+func (o *oracle) ahead(c coord) bool {
+	if o.opt.Drained || len(o.partitions[topics.Coverage]) == 0 {
+		return false
+	}
+	if _, known := o.starts[coord{topic: c.topic, partition: c.partition}]; !known {
+		return false
+	}
+	spans := o.covered[coord{topic: c.topic, partition: c.partition}]
+	return len(spans) == 0 || c.offset >= spans[len(spans)-1].To
 }
 
 func (o *oracle) note(format string, args ...any) {

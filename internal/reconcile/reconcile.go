@@ -78,8 +78,9 @@ type Options struct {
 	// Keys are the pinned public keys. Without them no signature is checked and
 	// the report says so.
 	Keys *verify.Keys
-	// Drained: ingest has read everything, so a record that no coverage accounts
-	// for is missing and not just unread.
+	// Drained: nothing is under way, so a record that no coverage accounts for, an
+	// output that the aggregator has not committed and a DAG that is not signed are
+	// missing and not just to come.
 	Drained bool
 	// DeadLetterReference: dead letters hold no values.
 	DeadLetterReference bool
@@ -133,7 +134,12 @@ type Report struct {
 	Nodes  int64 `json:"nodes"`  // envelopes that are a node
 	Copies int64 `json:"copies"` // envelopes that are a copy of one
 	Open   int64 `json:"open"`   // envelopes in runs that are not sealed yet
-	Unread int64 `json:"unread"` // records that ingest has not read yet
+
+	// What is under way, while the deployment is at work.
+	Unread   int64 `json:"unread"`   // records that ingest has not read yet
+	Ahead    int64 `json:"ahead"`    // records that were written since the coverage was read
+	Unsigned int64 `json:"unsigned"` // envelopes in DAGs that are not signed yet
+	Pending  int64 `json:"pending"`  // outputs and DAGs still to come
 
 	Runs           int64 `json:"runs"` // with at least one DAG
 	DAGs           int64 `json:"dags"`
@@ -165,7 +171,7 @@ func Run(ctx context.Context, src Source, opt Options) (Report, error) {
 	}
 	o := newOracle(src, opt, partitions)
 	for _, phase := range []func(context.Context) error{
-		o.readCoverage, o.readInputs, o.readDeadLetters, o.readSteps, o.readOutputs, o.readDAGs, o.closeLogs,
+		o.readHeads, o.readCoverage, o.readInputs, o.readDeadLetters, o.readSteps, o.readOutputs, o.readDAGs, o.closeLogs,
 	} {
 		if err := phase(ctx); err != nil {
 			return Report{}, err

@@ -16,8 +16,9 @@ import (
 )
 
 // Kafka reads a cluster, committed records only. What a partition holds is
-// fixed by [Kafka.Partitions]: first the ends of what is downstream, then of
-// what it comes from, so that whatever is found has its cause in sight.
+// fixed by [Kafka.Partitions], in an order in which a deployment at work can be
+// judged: what says how far a service has come (heads, the aggregator's state,
+// coverage) before what it writes, and that before what it reads.
 type Kafka struct {
 	cluster *kafka.Cluster
 	ends    map[Partition]int64
@@ -30,7 +31,7 @@ func NewKafka(client *kgo.Client, prefix string) *Kafka {
 
 // flow is the order in which ends are fixed.
 var flow = []string{
-	topics.Checkpoints, topics.DAGs, topics.Runs, topics.Sessions, topics.Turns, topics.AggregatorState, topics.Steps, topics.DeadLetter, topics.Coverage,
+	topics.Checkpoints, topics.DAGs, topics.AggregatorState, topics.Runs, topics.Sessions, topics.Turns, topics.Coverage, topics.Steps, topics.DeadLetter,
 }
 
 // Partitions implements [Source].

@@ -147,6 +147,10 @@ func (w *stepReader) match(r *Record, s *acs.Step) {
 	c := coordOf(s.Coordinates)
 	i, ok := o.byCoord[c]
 	if !ok {
+		if o.ahead(c) {
+			o.report.Ahead++
+			return
+		}
 		start, known := o.starts[coord{topic: c.topic, partition: c.partition}]
 		if !known || c.offset < start {
 			o.report.ExpiredInputs++
@@ -174,6 +178,9 @@ func (w *stepReader) match(r *Record, s *acs.Step) {
 
 func (w *stepReader) emit(offset int64, list []reference.Emission) {
 	for _, e := range list {
+		if e.Kind == reference.Run && w.o.unsigned(w.p.Index, len(w.out[reference.Run])) {
+			w.o.markToSign(e.Value)
+		}
 		w.out[e.Kind] = append(w.out[e.Kind], emission{key: e.Key, id: e.ID, value: sha256.Sum256(e.Value), at: offset})
 		w.o.report.Recomputed++
 	}
