@@ -2,12 +2,16 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/audit"
 	"provstream/internal/kafka"
@@ -22,6 +26,7 @@ type coverageCmd struct {
 	Checkpoints string `help:"The records of prov.checkpoints. Default: prov.checkpoints.jsonl beside FILE; of a cluster the topic." placeholder:"FILE"`
 	Since       string `help:"File with the last checkpoint seen of each log, as in provctl verify; it is read here, not written." placeholder:"CHECKPOINT"`
 	Deployment  string `help:"Take only logs of this deployment." placeholder:"NAME"`
+	Values      bool   `help:"Read the hook topics too (of a folder: its files) and compare their records with the hashes that were logged when they were read."`
 	NoGaps      bool   `help:"Status 1 if ingest has told of offsets that were gone before it could read them."`
 }
 
@@ -34,6 +39,9 @@ func (c *coverageCmd) Help() string {
 
 func (c *coverageCmd) Run(g *globals) error {
 	cfg := audit.Config{Coverage: true, Deployment: c.Deployment}
+	if c.Values {
+		cfg.Values = audit.NewValues()
+	}
 	signed := len(c.JWKS)+len(c.LogKey)+len(c.Key) > 0
 	if signed {
 		var err error
@@ -73,7 +81,15 @@ func (c *coverageCmd) Run(g *globals) error {
 	if finding == nil && report.CoverageRecords == 0 {
 		return errors.New("coverage: no coverage record was read")
 	}
-	if err := c.print(g, report, finding, cfg.Heads != nil); err != nil {
+	var values *audit.ValuesReport
+	if finding == nil && c.Values {
+		v, err := c.compare(g, cfg.Values)
+		if err != nil && !errors.As(err, &finding) {
+			return fmt.Errorf("coverage: %w", err)
+		}
+		values = &v
+	}
+	if err := c.print(g, report, finding, values, cfg.Heads != nil); err != nil {
 		return err
 	}
 	return c.verdict(report, finding)
@@ -156,7 +172,7 @@ type coverageDoc struct {
 	Repeated    []verify.OffsetRange `json:"repeated"`
 }
 
-func (c *coverageCmd) print(g *globals, r *audit.Report, f *audit.Finding, logged bool) error {
+func (c *coverageCmd) print(g *globals, r *audit.Report, f *audit.Finding, values *audit.ValuesReport, logged bool) error {
 	ps := slices.Clone(r.Ledger.Partitions())
 	slices.SortFunc(ps, func(a, b *verify.PartitionCoverage) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
@@ -172,7 +188,7 @@ func (c *coverageCmd) print(g *globals, r *audit.Report, f *audit.Finding, logge
 		v := verifyJSON(r, f, 0)
 		v.Logs = slices.DeleteFunc(v.Logs, func(l logDoc) bool { return !strings.Contains(l.Origin, topics.Coverage+"/") })
 		return g.printJSON(map[string]any{
-			"holds": f == nil, "partitions": docs, "records": r.CoverageRecords, "log_checked": logged, "unsigned": r.Unsigned,
+			"values": values, "holds": f == nil, "partitions": docs, "records": r.CoverageRecords, "log_checked": logged, "unsigned": r.Unsigned,
 			"checkpoints": r.Heads, "logs": v.Logs, "finding": v.Finding,
 		})
 	}
@@ -186,6 +202,9 @@ func (c *coverageCmd) print(g *globals, r *audit.Report, f *audit.Finding, logge
 				g.printf("    offsets %d to %d %s\n", o.From, o.To-1, x.what)
 			}
 		}
+	}
+	if values != nil && f == nil {
+		g.printf("%d records of the hook topics are those that were read (%d ranges; %d more are gone and cannot be compared)\n", values.Records, values.Ranges, values.Gone)
 	}
 	switch {
 	case !logged:
@@ -210,4 +229,67 @@ func beside(file, topic string) string {
 		return ""
 	}
 	return path
+}
+
+// compare holds the hook topics against the hashes in the coverage records.
+func (c *coverageCmd) compare(g *globals, v *audit.Values) (audit.ValuesReport, error) {
+	if c.File == "-" {
+		return audit.ValuesReport{}, errors.New("--values: stdin has no hook topics beside it; give a folder or the cluster")
+	}
+	if c.File != "" {
+		dir := c.File
+		if !isDir(dir) {
+			dir = filepath.Dir(dir)
+		}
+		return v.Compare(g.ctx, keptHooks(dir))
+	}
+	cluster, err := evidenceCluster(c.Flags)
+	if err != nil {
+		return audit.ValuesReport{}, err
+	}
+	defer cluster.Close()
+	return v.Compare(g.ctx, clusterHooks{cluster})
+}
+
+// clusterHooks are the hook topics of a cluster, as a reader of committed
+// records sees them.
+type clusterHooks struct{ c *kafka.Cluster }
+
+func (h clusterHooks) Start(ctx context.Context, topic string, partition int32) (int64, error) {
+	b, err := h.c.Bounds(ctx, topic, partition)
+	return b.Start, err
+}
+
+func (h clusterHooks) Read(ctx context.Context, topic string, partition int32, from, to int64, fn func(int64, []byte) error) error {
+	return h.c.Read(ctx, topic, partition, from, to, kafka.ReadCommitted, func(recs []*kgo.Record) error {
+		for _, r := range recs {
+			if err := fn(r.Offset, r.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// keptHooks are the hook topics in a folder that demo --keep left. They are
+// whole.
+type keptHooks string
+
+func (keptHooks) Start(context.Context, string, int32) (int64, error) { return 0, nil }
+
+func (dir keptHooks) Read(ctx context.Context, topic string, partition int32, from, to int64, fn func(int64, []byte) error) error {
+	f, err := os.Open(keptFile(string(dir), topic))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return audit.Each(ctx, audit.Lines(f), func(r *audit.Record) error {
+		if !r.Placed {
+			return fmt.Errorf("%s: %s is no kept record", f.Name(), r.Where())
+		}
+		if r.Partition != partition || r.Offset < from || r.Offset >= to {
+			return nil
+		}
+		return fn(r.Offset, r.Value)
+	})
 }

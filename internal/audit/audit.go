@@ -54,6 +54,8 @@ type Config struct {
 	// adds them up. With Heads they are leaves of logs, which may end after the
 	// newest head: the signer comes later.
 	Coverage bool
+	// Values, if not nil, is given each coverage record.
+	Values *Values
 	// Progress, if not nil, is told now and then how many records are done.
 	Progress func(n int64)
 	// Workers; 0 is one for each core.

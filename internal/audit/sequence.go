@@ -162,6 +162,9 @@ func (s *sequence) closeLogs() error {
 // takeCoverage looks at a coverage record: a range of offsets, and a leaf.
 func (s *sequence) takeCoverage(r *result) error {
 	s.report.CoverageRecords++
+	if s.cfg.Values != nil {
+		s.cfg.Values.Add(r.coverage)
+	}
 	if err := s.enter(r); err != nil {
 		return err
 	}

@@ -117,9 +117,9 @@ type kept struct {
 	Offset    int64          `json:"offset"`
 	Key       *string        `json:"key"`
 	Headers   jsontext.Value `json:"headers"`
-	Value     *string        `json:"value"`
+	Value     jsontext.Value `json:"value"` // a string, or null
 	ValueB64  *string        `json:"value_b64"`
-	Payload   *string        `json:"payload"`
+	Payload   jsontext.Value `json:"payload"`
 }
 
 // record parses the item's line. A line that has no topic and value is a value
@@ -136,19 +136,28 @@ func (i *Item) record() *Record {
 	if err := json.Unmarshal(i.Text, &k); err != nil || k.Topic == nil {
 		return bare
 	}
-	if k.Value == nil {
+	if len(k.Value) == 0 {
 		k.Value = k.Payload
 	}
-	if k.Value == nil && k.ValueB64 == nil {
+	if len(k.Value) == 0 && k.ValueB64 == nil {
 		return bare
 	}
 	r := &Record{Placed: true, Topic: *k.Topic, Partition: k.Partition, Offset: k.Offset, Line: i.Line, Headers: headers(k.Headers)}
 	if k.Key != nil {
 		r.Keyed, r.Key = true, []byte(*k.Key)
 	}
-	if k.Value != nil {
-		r.Value = []byte(*k.Value)
+	switch k.Value.Kind() {
+	case 'n':
+		return r // a record without a value
+	case '"':
+		var err error
+		if r.Value, err = jsontext.AppendUnquote(nil, k.Value); err != nil {
+			return bare
+		}
 		return r
+	}
+	if k.ValueB64 == nil {
+		return bare
 	}
 	value, err := base64.StdEncoding.DecodeString(*k.ValueB64)
 	if err != nil {
