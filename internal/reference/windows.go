@@ -3,6 +3,7 @@ package reference
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -100,6 +101,9 @@ type turnState struct {
 	since int64 // arrivals from here on
 	quick bool  // it was closed, and ended then
 	dueAt int64 // at of the record that reopened it
+	// A turnEnd came, counted or not, and at of the first one.
+	ending bool
+	endAt  int64
 }
 
 // at is max(recorded_at, clock). Before the first tick that tick stands for the
@@ -124,7 +128,7 @@ func (p *Partition) start(t int64) {
 			it.rec.at = max(it.rec.at, t)
 		}
 		for _, s := range r.turns {
-			s.lastAt, s.dueAt = max(s.lastAt, t), max(s.dueAt, t)
+			s.lastAt, s.dueAt, s.endAt = max(s.lastAt, t), max(s.dueAt, t), max(s.endAt, t)
 		}
 	}
 }
@@ -220,11 +224,13 @@ func (r *run) touch(rec *record) {
 	if step {
 		s.lastAt = max(s.lastAt, rec.at)
 	}
-	if s.open {
-		return
+	if !s.open {
+		s.open, s.since, s.dueAt = true, rec.seq, rec.at
+		s.quick, s.ending = s.ended, false
 	}
-	s.open, s.since, s.dueAt = true, rec.seq, rec.at
-	s.quick = s.ended
+	if step && !s.ending && acs.HookOf(rec.step.Method) == acs.HookTurnEnd {
+		s.ending, s.endAt = true, rec.at
+	}
 }
 
 // turnOf is the turn of a step, or of the step that a decision answers.
@@ -306,14 +312,27 @@ func (p *Partition) runTimers(r *run) []timer {
 	return append(out, timer{due: r.lastAt + ms(p.cfg.SessionIdle), run: r, what: "idle"})
 }
 
-func (p *Partition) timersOf(r *run) []timer {
+// timersOf are the timers of a run that can be due by some time.
+func (p *Partition) timersOf(r *run, by int64) []timer {
 	out := p.runTimers(r)
 	for id, s := range r.turns {
-		if s.open {
+		if s.open && p.notBefore(s) <= by {
 			out = append(out, p.turnTimer(r, id, s))
 		}
 	}
 	return out
+}
+
+// notBefore is a time before which an open turn does not close, told without
+// looking at its steps.
+func (p *Partition) notBefore(s *turnState) int64 {
+	switch {
+	case s.quick:
+		return s.dueAt + ms(p.cfg.CompleteGrace)
+	case s.ending:
+		return min(s.endAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
+	}
+	return s.lastAt + ms(p.cfg.TurnIdle)
 }
 
 // grace of what a timer waits for; idle times and retentions are no graces.
@@ -342,7 +361,7 @@ func (p *Partition) actAtOnce(r *run, recordedAt int64) {
 	}
 	for r.open {
 		var ready []timer
-		for _, t := range p.timersOf(r) {
+		for _, t := range p.timersOf(r, math.MaxInt64) {
 			if p.grace(t) == 0 {
 				ready = append(ready, t)
 			}
@@ -367,7 +386,7 @@ func (p *Partition) tick(t int64) {
 	for {
 		var due []timer
 		for _, r := range p.runs {
-			for _, t := range p.timersOf(r) {
+			for _, t := range p.timersOf(r, p.clock) {
 				if t.due <= p.clock {
 					due = append(due, t)
 				}
