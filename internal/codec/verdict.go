@@ -34,7 +34,8 @@ func (r *Reader) validate(sch *jsonschema.Schema, text []byte, kind, prefix stri
 	least := x.least
 	if x.unhandled || len(text) <= v5MaxBytes && x.faults <= v5MaxFaults && r.asked < r.v5PerRecord {
 		r.asked++
-		switch theirs := validateV5(sch, tree(text)); {
+		switch theirs, ok := validateV5(sch, tree(text)); {
+		case !ok: // what is left is the explainer's word
 		case !theirs.found:
 			return DeadLetter{}
 		case x.unhandled || !least.found:
@@ -47,20 +48,25 @@ func (r *Reader) validate(sch *jsonschema.Schema, text []byte, kind, prefix stri
 	return schemaFault(kind, prefix+least.pointer, least.keyword, least.schema)
 }
 
-// validateV5 asks jsonschema/v5, and returns the smallest leaf of its error.
-func validateV5(sch *jsonschema.Schema, v any) (least leaf) {
+// validateV5 asks jsonschema/v5, and returns the smallest leaf of its error. ok
+// is false where v5 gives no answer: it is known to panic on numbers that
+// callers here never give it, and a record must not stop the service.
+func validateV5(sch *jsonschema.Schema, v any) (least leaf, ok bool) {
+	defer func() {
+		if recover() != nil {
+			least, ok = leaf{}, false
+		}
+	}()
 	err := sch.Validate(v)
 	if err == nil {
-		return leaf{}
+		return leaf{}, true
 	}
 	var fault *jsonschema.ValidationError
-	if errors.As(err, &fault) {
-		least.collect(fault)
-	} else {
-		// v5 has no other errors for the values and schemas it is given here.
-		least.add("", "", "")
+	if !errors.As(err, &fault) {
+		return leaf{}, false
 	}
-	return least
+	least.collect(fault)
+	return least, true
 }
 
 func schemaFault(kind, pointer, keyword, id string) DeadLetter {
