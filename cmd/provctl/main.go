@@ -34,6 +34,8 @@ type cli struct {
 	Generate   generateCmd   `cmd:"" group:"fleet" help:"Write a synthetic fleet as JSONL."`
 	Replay     replayCmd     `cmd:"" group:"fleet" help:"Send a fleet's JSONL to the hook topics."`
 	Topics     topicsCmd     `cmd:"" group:"cluster" help:"Create, check and list topics."`
+	Doctor     doctorCmd     `cmd:"" group:"cluster" help:"Tell what is wrong with a deployment, and what to do."`
+	State      stateCmd      `cmd:"" group:"cluster" help:"Look into the aggregator's stored state."`
 	Keys       keysCmd       `cmd:"" group:"keys" help:"Make, rotate and publish keys."`
 	Verify     verifyCmd     `cmd:"" group:"evidence" help:"Check signed DAGs and their logs with pinned public keys."`
 	Coverage   coverageCmd   `cmd:"" group:"evidence" help:"What was read of each hook partition, what was not, and whether the signed log covers it."`
