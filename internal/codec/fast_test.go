@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
@@ -286,6 +287,15 @@ func TestPatternsByHand(t *testing.T) {
 	}
 }
 
+// manyMembers is an envelope whose payload has n members, backwards.
+func manyMembers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"k%06d":%d,`, n-i, i)
+	}
+	return replaced(envelope, `"reason"`, b.String()+`"reason"`)
+}
+
 // FuzzReader holds the two ways to the same verdict, the same dead letter and
 // the same bytes on any input, on a hook topic and on the decisions topic.
 func FuzzReader(f *testing.F) {
@@ -315,7 +325,8 @@ func FuzzReader(f *testing.F) {
 		"", "[]", "[1,2]", "[" + envelope + "," + answer + "]", envelope[:len(envelope)/2], strings.Repeat("[", 200),
 		strings.Repeat(`{"a":`, 127) + "1" + strings.Repeat("}", 127), replaced(envelope, `"completed"`, "1e-30000000"),
 		replaced(envelope, `"completed"`, "1e400"), replaced(envelope, "agent\"", "\xff\""), replaced(envelope, "agent\"", `\ud800"`),
-		replaced(envelope, `"reason"`, `"`+strings.Repeat(`a":1,"`, 50)+`b":1,"reason"`),
+		replaced(envelope, `"reason"`, `"`+strings.Repeat(`a":1,"`, 50)+`b":1,"reason"`), manyMembers(2000),
+		replaced(envelope, `"completed"`, "9"+strings.Repeat("9", 308)), replaced(envelope, `"completed"`, "1"+strings.Repeat("0", 400)),
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
