@@ -189,6 +189,10 @@ func (p *Partition) tellUntold(r *run) {
 	}
 }
 
+// keptSymbols bounds the storage that an analysis leaves for the next: a
+// segment of that many strings is larger than any that fits in a DAG of 4 MiB.
+const keptSymbols = 1 << 17
+
 // afterSeal readies the run for what may come: its next segment, or to be
 // forgotten.
 func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
@@ -198,6 +202,9 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	r.seg, r.turnBySym, r.segTurns = nil, nil, nil
 	r.dirty = false
 	v.run, v.seg = nil, nil
+	if v.order.Seg.Syms.Len() > keptSymbols {
+		p.view, p.text = view{}, nil
+	}
 	if why == bySize {
 		r.afterSize = true
 		p.schedule(r)

@@ -85,6 +85,11 @@ func (p *Partition) NextTimer() (due int64, ok bool) {
 // touch nothing in common, and one analysis serves all turns that a run closes.
 func (p *Partition) fire(emit func(Emission)) {
 	var later []*timer // of runs whose snapshot a replay has not come to yet
+	defer func() {
+		if cap(p.ripe) > keptTimers {
+			p.ripe = nil
+		}
+	}()
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
 		ripe := p.takeRipe()
 		var fired []firing
@@ -100,6 +105,7 @@ func (p *Partition) fire(emit func(Emission)) {
 			}
 			ripe = ripe[n:]
 		}
+		clear(p.ripe) // its runs may be forgotten now
 		slices.SortStableFunc(fired, firing.compare)
 		for i := range fired {
 			emit(fired[i].emission)
@@ -109,6 +115,9 @@ func (p *Partition) fire(emit func(Emission)) {
 		p.timers.set(t, t.due)
 	}
 }
+
+// keptTimers bounds the storage that takeRipe keeps from tick to tick.
+const keptTimers = 1 << 14
 
 // firing is a timer that is due, and an emission that it gave.
 type firing struct {
