@@ -53,6 +53,16 @@ func TestVerifyCommand(t *testing.T) {
 	want(t, 0, "continues the head of size 10 seen before", "verify", checkpoints, "--jwks", jwks, "--since", seen)
 	want(t, 1, "origin: ", "verify", dags, "--jwks", jwks, "--proof", "--deployment", "other")
 
+	// A mirror has renamed the topic.
+	mirror := d.Clone()
+	for i := range mirror.DAGs {
+		mirror.DAGs[i].Topic = "west.prov.dags"
+	}
+	mirrored := t.TempDir()
+	mirror.Write(t, mirrored)
+	want(t, 1, "origin: ", "verify", mirrored, "--jwks", jwks)
+	want(t, 0, "12 checkpoints hold", "verify", mirrored, "--jwks", jwks, "--log", "--logged-as", "prov.dags")
+
 	// PEM keys, one of them for its tenant.
 	pem := func(name string, k *keys.Private) string {
 		path := filepath.Join(dir, name)

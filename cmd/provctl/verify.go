@@ -20,6 +20,7 @@ type verifyCmd struct {
 	Checkpoints string `help:"With --log: the records of prov.checkpoints. Default: prov.checkpoints.jsonl beside FILE, if it is there; with --topic the topic." placeholder:"FILE"`
 	Since       string `help:"File with the last checkpoint seen of each log: the logs must continue them. It is written anew when all holds; one that does not exist is begun. Implies --log." placeholder:"CHECKPOINT"`
 	Deployment  string `help:"Take only logs of this deployment." placeholder:"NAME"`
+	LoggedAs    string `help:"The name that the topic of the DAGs had where it was signed, if these are records of a mirror that has renamed it." placeholder:"TOPIC"`
 	Foreign     bool   `help:"Take Kindgi DAGs of other makers too: nodes and edges in any order, ids of any form."`
 }
 
@@ -41,7 +42,7 @@ func (c *verifyCmd) Run(g *globals) error {
 		return fmt.Errorf("verify: %w", err)
 	}
 	start, shown := time.Now(), time.Time{}
-	cfg := audit.Config{Keys: keys, Proof: c.Proof, Log: c.Log || c.Since != "", Deployment: c.Deployment, Foreign: c.Foreign}
+	cfg := audit.Config{Keys: keys, Proof: c.Proof, Log: c.Log || c.Since != "", Deployment: c.Deployment, LoggedAs: c.LoggedAs, Foreign: c.Foreign}
 	if g.tty {
 		cfg.Progress = func(n int64) {
 			if time.Since(shown) > 200*time.Millisecond {

@@ -31,6 +31,7 @@ import (
 const (
 	WrongKey  verify.Kind = "record_key" // the record's key is not that of its run
 	WrongCEID verify.Kind = "ce_id"      // the CloudEvents id is not that of the DAG
+	WrongCE   verify.Kind = "ce"         // another CloudEvents attribute is not that of the record
 )
 
 // Config says what to check.
@@ -48,6 +49,9 @@ type Config struct {
 	Since Seen
 	// Deployment, if not empty, is what origins must begin with.
 	Deployment string
+	// LoggedAs, if not empty, is the name that the topic had where it was signed:
+	// a mirror may have given it another one.
+	LoggedAs string
 	// Foreign takes DAGs of other makers; see verify.Verifier.
 	Foreign bool
 	// Coverage: the records are those of prov.coverage instead of DAGs; Report.Ledger
@@ -296,15 +300,46 @@ func (w *worker) checkDAG(r *result) (err error) {
 	if id, ok := r.record.Headers["ce_id"]; ok && string(id) != d.TenantID+"/"+d.ID {
 		return &verify.Error{Kind: WrongCEID, Offset: -1, Index: -1, Detail: fmt.Sprintf("DAG %s: the header ce_id is %q, not tenant and DAG id: dropping repeats by it would drop evidence", d.ID, id)}
 	}
-	if !r.proven {
-		return nil
+	if r.proven {
+		if err := w.checkOrigin(r.record, d.Proof.Checkpoint.Origin, d.Proof.Index); err != nil {
+			return err
+		}
 	}
-	return w.checkOrigin(r.record, d.Proof.Checkpoint.Origin, d.Proof.Index)
+	return w.checkEvent(r.record, d)
+}
+
+// checkEvent holds the CloudEvents attributes that say something about the
+// record against it.
+func (w *worker) checkEvent(r *Record, d *verify.Record) error {
+	bad := func(name, got, want string) error {
+		return &verify.Error{Kind: WrongCE, Offset: -1, Index: -1, Detail: fmt.Sprintf("DAG %s: the header %s is %q, want %q", d.ID, name, got, want)}
+	}
+	for _, h := range []struct{ name, want string }{{"ce_specversion", "1.0"}, {"ce_type", "provstream.dag.v1"}, {"ce_time", d.CreatedAt}, {"content-type", "application/json"}} {
+		if got, ok := r.Headers[h.name]; ok && string(got) != h.want {
+			return bad(h.name, string(got), h.want)
+		}
+	}
+	if got, ok := r.Headers["ce_source"]; ok && r.Placed {
+		if want := w.place(r); !strings.HasSuffix(string(got), want) {
+			return bad("ce_source", string(got), "kafka://<cluster id>"+want)
+		}
+	}
+	return nil
+}
+
+// place is the end of the names of the log that a record belongs to and of its
+// source.
+func (w *worker) place(r *Record) string {
+	topic := r.Topic
+	if w.cfg.LoggedAs != "" {
+		topic = w.cfg.LoggedAs
+	}
+	return "/" + topic + "/" + strconv.Itoa(int(r.Partition))
 }
 
 // checkOrigin holds the name of a log against where the record stands.
 func (w *worker) checkOrigin(r *Record, origin string, index int64) error {
-	place := "/" + r.Topic + "/" + strconv.Itoa(int(r.Partition))
+	place := w.place(r)
 	switch {
 	case r.Placed && !strings.HasSuffix(origin, place):
 		return &verify.Error{

@@ -70,6 +70,10 @@ func (r *Reader) diagnose() *Error {
 	if r.problem != nil {
 		return r.problem
 	}
+	if len(r.buf) > maxDiagnosed {
+		path := r.where()
+		return &Error{Class: ClassSchema, Path: path, Detail: fmt.Sprintf("not a Kindgi DAG %s: what stands at or behind %s is not of the schema", Version, path)}
+	}
 	var doc any
 	if err := json.Unmarshal(r.buf, &doc); err != nil {
 		return &Error{Class: ClassStrict, Detail: "not strict JSON: " + err.Error()}
@@ -89,6 +93,26 @@ func (r *Reader) diagnose() *Error {
 		return &Error{Class: ClassSchema, Path: path, Detail: "time at " + path + ": want RFC 3339 in UTC with three fraction digits and Z"}
 	}
 	return &Error{Class: ClassSchema, Detail: "not a DAG that this version writes"}
+}
+
+// maxDiagnosed bounds the documents that the schema validator looks at: it
+// holds an object for every fault, and somebody may have made millions. Of
+// longer ones only the place is told.
+const maxDiagnosed = 256 << 10
+
+// where is the last part of the document that the Reader began with.
+func (r *Reader) where() string {
+	switch {
+	case r.nodes.End > 0:
+		return "/runId"
+	case len(r.Nodes) > 0:
+		return "/nodes/" + strconv.Itoa(len(r.Nodes)-1)
+	case r.edges.End > 0:
+		return "/id"
+	case r.CreatedAt.End > 0:
+		return "/edges/" + strconv.Itoa(len(r.Edges))
+	}
+	return "/createdAt"
 }
 
 func isOtherVersion(v any) bool {

@@ -287,3 +287,22 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+// A long document with a fault in every node costs no more than its length.
+func TestLongFaultyDocument(t *testing.T) {
+	text := kindgitest.DAG(kindgitest.Options{Seed: 1, Turns: 90, Tools: 2})
+	if len(text) < maxDiagnosed {
+		t.Fatalf("%d bytes", len(text))
+	}
+	bad := bytes.ReplaceAll(text, []byte(`"kind":"event"`), []byte(`"kind":"thing"`))
+	var r Reader
+	err := r.Read(bad)
+	var e *Error
+	if !errors.As(err, &e) || e.Class != ClassSchema || e.Path != "/nodes/0" {
+		t.Errorf("%v", err)
+	}
+	bad = bytes.Replace(text, []byte(`"kind":"caused-by"`), []byte(`"kind":"thing"`), 1)
+	if err := r.Read(bad); !errors.As(err, &e) || e.Class != ClassSchema || e.Path != "/edges/0" {
+		t.Errorf("%v", err)
+	}
+}

@@ -141,6 +141,7 @@ func (d *Deployment) partitionFrom(t testing.TB, p int32, batches []int, seed ui
 			r := &b.Records[i]
 			d.DAGs = append(d.DAGs, Line{topics.DAGs, p, offset, 1764000000000, topics.RunKey(r.TenantID, r.RunID), map[string]string{
 				"ce_id": r.TenantID + "/" + r.ID, "ce_type": "provstream.dag.v1", "content-type": "application/json", evidence.HeaderProof: string(r.Proof),
+				"ce_specversion": "1.0", "ce_time": r.CreatedAt, "ce_source": fmt.Sprintf("kafka://test/%s/%d", topics.DAGs, p),
 			}, string(r.Value)})
 			offset++
 		}

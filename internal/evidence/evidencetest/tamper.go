@@ -453,6 +453,12 @@ func recordTampers(d *Deployment) []Tamper {
 		}),
 		mk("another topic", []verify.Kind{verify.WrongOrigin}, InRecord, func(l []Line) []Line { l[0].Topic = "test.prov.dags"; return l }),
 		mk("another record key", []verify.Kind{WrongKeyKind}, InTopics, func(l []Line) []Line { l[0].Key = flip(l[0].Key); return l }),
+		mk("another ce_time", []verify.Kind{WrongCEKind}, InTopics, func(l []Line) []Line { l[0].Headers["ce_time"] = "2026-11-29T21:00:00.001Z"; return l }),
+		mk("another ce_type", []verify.Kind{WrongCEKind}, InTopics, func(l []Line) []Line { l[0].Headers["ce_type"] = "provstream.dag.v2"; return l }),
+		mk("another ce_source", []verify.Kind{WrongCEKind}, InTopics, func(l []Line) []Line {
+			l[0].Headers["ce_source"] = l[first].Headers["ce_source"]
+			return l
+		}),
 		mk("another ce_id", []verify.Kind{WrongCEIDKind}, InRecord, func(l []Line) []Line { l[0].Headers["ce_id"] = l[1].Headers["ce_id"]; return l }),
 	}
 }
@@ -461,6 +467,7 @@ func recordTampers(d *Deployment) []Tamper {
 const (
 	WrongKeyKind  verify.Kind = "record_key"
 	WrongCEIDKind verify.Kind = "ce_id"
+	WrongCEKind   verify.Kind = "ce"
 )
 
 func proofTampers() []Tamper {
