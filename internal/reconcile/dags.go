@@ -95,30 +95,30 @@ func (d *dagReader) record(r *Record) error {
 	o.report.DAGs++
 	unsigned, err := withoutSignature(r.Value)
 	if err != nil {
-		o.problem(Wrong, at(r), "no DAG: %v", err)
+		o.problem(Wrong, place(r), "no DAG: %v", err)
 		unsigned = r.Value
 	}
-	place := len(d.log.leaves)
+	index := len(d.log.leaves)
 	d.log.leaves = append(d.log.leaves, tlog.RecordHash(unsigned))
-	d.log.records = append(d.log.records, at(r))
+	d.log.records = append(d.log.records, place(r))
 	if err != nil {
 		return nil
 	}
 	var doc document
 	if err := json.Unmarshal(unsigned, &doc); err != nil {
-		o.problem(Wrong, at(r), "no DAG: %v", err)
+		o.problem(Wrong, place(r), "no DAG: %v", err)
 		return nil
 	}
 	if earlier, ok := d.ids[doc.TenantID+"/"+doc.ID]; ok {
-		o.problem(Repeated, at(r), "DAG %s stands at %s/%d/%d already", doc.ID, earlier.topic, earlier.partition, earlier.offset)
+		o.problem(Repeated, place(r), "DAG %s stands at %s/%d/%d already", doc.ID, earlier.topic, earlier.partition, earlier.offset)
 		return nil
 	}
-	d.ids[doc.TenantID+"/"+doc.ID] = at(r)
+	d.ids[doc.TenantID+"/"+doc.ID] = place(r)
 	d.runs[topics.RunKey(doc.TenantID, doc.RunID)] = true
 	if want := topics.RunKey(doc.TenantID, doc.RunID); string(r.Key) != want {
-		o.problem(Wrong, at(r), "DAG %s stands under key %q, want %q", doc.ID, r.Key, want)
+		o.problem(Wrong, place(r), "DAG %s stands under key %q, want %q", doc.ID, r.Key, want)
 	}
-	d.compare(r, &doc, unsigned, place)
+	d.compare(r, &doc, unsigned, index)
 	d.nodes(r, &doc)
 	d.signature(r, doc.ID)
 	return nil
@@ -126,21 +126,23 @@ func (d *dagReader) record(r *Record) error {
 
 // compare: record i of prov.dags is record i of prov.runs, and both are what
 // follows from prov.steps.
-func (d *dagReader) compare(r *Record, doc *document, unsigned []byte, place int) {
+func (d *dagReader) compare(r *Record, doc *document, unsigned []byte, index int) {
 	if d.p.Start > 0 {
 		return
 	}
 	hash := sha256.Sum256(unsigned)
 	if runs := d.o.runs[d.p.Index]; runs != nil && runs.start == 0 {
 		switch {
-		case place >= len(runs.values):
-			d.o.problem(Wrong, at(r), "DAG %s is not on prov.runs", doc.ID)
-		case runs.values[place] != hash:
-			d.o.problem(Wrong, at(r), "DAG %s is not record number %d of prov.runs/%d", doc.ID, place, d.p.Index)
+		case index >= len(runs.values):
+			d.o.problem(Wrong, place(r), "DAG %s is not on prov.runs", doc.ID)
+		case runs.values[index] != hash:
+			d.o.problem(Wrong, place(r), "DAG %s is not record number %d of prov.runs/%d", doc.ID, index, d.p.Index)
 		}
 	}
-	if d.known && (place >= len(d.expected) || d.expected[place].value != hash) {
-		d.o.problem(Wrong, at(r), "DAG %s is not what follows from prov.steps/%d at place %d", doc.ID, d.p.Index, place)
+	if d.known && (index >= len(d.expected) || d.expected[index].value != hash) {
+		d.o.problem(Wrong, place(r), "DAG %s is not what follows from prov.steps/%d at place %d", doc.ID, d.p.Index, index)
+	} else if d.known {
+		d.o.cloudEvent(r, "provstream.dag.v1", d.expected[index].time)
 	}
 }
 
@@ -153,7 +155,7 @@ func (d *dagReader) nodes(r *Record, doc *document) {
 		}
 		c, err := parseRef(n.ContentRef)
 		if err != nil {
-			o.problem(Wrong, at(r), "node %s: %v", n.ID, err)
+			o.problem(Wrong, place(r), "node %s: %v", n.ID, err)
 			continue
 		}
 		i, ok := o.byCoord[c]
@@ -162,18 +164,18 @@ func (d *dagReader) nodes(r *Record, doc *document) {
 			if !known || c.offset < start || o.ahead(c) {
 				continue
 			}
-			o.problem(Wrong, at(r), "node %s stands for %s, which gives no step", n.ID, n.ContentRef)
+			o.problem(Wrong, place(r), "node %s stands for %s, which gives no step", n.ID, n.ContentRef)
 			continue
 		}
 		e := &o.elements[i]
 		if e.nodes++; e.nodes > 1 {
-			o.problem(Repeated, at(r), "node %s stands for %s, as another node does", n.ID, n.ContentRef)
+			o.problem(Repeated, place(r), "node %s stands for %s, as another node does", n.ID, n.ContentRef)
 		}
 		if want := fmt.Sprintf("sha256:%x", e.content); n.ContentHash != want {
-			o.problem(Wrong, at(r), "node %s has contentHash %s, the content of %s has %s", n.ID, n.ContentHash, n.ContentRef, want)
+			o.problem(Wrong, place(r), "node %s has contentHash %s, the content of %s has %s", n.ID, n.ContentHash, n.ContentRef, want)
 		}
 		if want := topics.RunKey(doc.TenantID, doc.RunID); e.runKey != want {
-			o.problem(Wrong, at(r), "node %s stands for %s, which belongs to run %s", n.ID, n.ContentRef, e.runKey)
+			o.problem(Wrong, place(r), "node %s stands for %s, which belongs to run %s", n.ID, n.ContentRef, e.runKey)
 		}
 	}
 }
@@ -206,17 +208,17 @@ func (d *dagReader) signature(r *Record, id string) {
 	}
 	proof, ok := r.header("tlog-proof")
 	if !ok {
-		o.problem(Wrong, at(r), "DAG %s has no header tlog-proof", id)
+		o.problem(Wrong, place(r), "DAG %s has no header tlog-proof", id)
 		return
 	}
 	rec, err := o.verifier.Record(r.Value, []byte(proof))
 	if err != nil {
-		o.problem(Wrong, at(r), "%v", err)
+		o.problem(Wrong, place(r), "%v", err)
 		return
 	}
 	o.report.Signatures++
 	if rec.Proof.Index != int64(len(d.log.leaves)-1) && d.p.Start == 0 {
-		o.problem(Wrong, at(r), "DAG %s is proven at place %d and stands at %d", id, rec.Proof.Index, len(d.log.leaves)-1)
+		o.problem(Wrong, place(r), "DAG %s is proven at place %d and stands at %d", id, rec.Proof.Index, len(d.log.leaves)-1)
 	}
 }
 
@@ -245,7 +247,7 @@ func (o *oracle) readHeads(ctx context.Context) error {
 		o.heads[p.Index] = heads
 		err := o.read(ctx, p, func(r *Record) error {
 			o.report.Checkpoints++
-			h := head{at: at(r)}
+			h := head{at: place(r)}
 			var err error
 			if o.opt.Keys != nil {
 				h.checkpoint, err = o.opt.Keys.Checkpoint(r.Value)
@@ -255,12 +257,12 @@ func (o *oracle) readHeads(ctx context.Context) error {
 				h.checkpoint.Origin, h.checkpoint.Size, h.checkpoint.Root = c.Origin, c.Size, c.Root
 			}
 			if err != nil {
-				o.problem(Wrong, at(r), "%v", err)
+				o.problem(Wrong, place(r), "%v", err)
 				return nil
 			}
 			origin := h.checkpoint.Origin
 			if string(r.Key) != origin {
-				o.problem(Wrong, at(r), "a head of %s stands under key %q", origin, r.Key)
+				o.problem(Wrong, place(r), "a head of %s stands under key %q", origin, r.Key)
 			}
 			if v, ok := r.header("tlog-consistency"); ok {
 				h.consistency = []byte(v)

@@ -37,18 +37,18 @@ func (o *oracle) readCoverage(ctx context.Context) error {
 			log.leaves = append(log.leaves, tlog.RecordHash(r.Value))
 			c, err := verify.ParseCoverage(r.Value)
 			if err != nil {
-				o.problem(Wrong, at(r), "%v", err)
+				o.problem(Wrong, place(r), "%v", err)
 				return nil
 			}
 			key := fmt.Sprintf("%s/%d", c.Topic, c.Partition)
 			if string(r.Key) != key || topics.Partition(r.Key, int32(len(o.partitions[topics.Coverage]))) != r.Partition {
-				o.problem(Wrong, at(r), "stands under key %q in partition %d, want key %q in its partition", r.Key, r.Partition, key)
+				o.problem(Wrong, place(r), "stands under key %q in partition %d, want key %q in its partition", r.Key, r.Partition, key)
 			}
 			if err := ledger.Add(c); err != nil {
-				o.problem(ledgerProblem(err), at(r), "%v", err)
+				o.problem(ledgerProblem(err), place(r), "%v", err)
 			}
 			h := coord{topic: c.Topic, partition: c.Partition}
-			o.covered[h] = append(o.covered[h], &span{Coverage: c, at: at(r), hashes: sha256.New()})
+			o.covered[h] = append(o.covered[h], &span{Coverage: c, at: place(r), hashes: sha256.New()})
 			return nil
 		})
 		if err != nil {
@@ -124,14 +124,14 @@ func (c *cursor) record(r *Record) error {
 		if len(c.spans) == 0 || r.Offset >= c.spans[len(c.spans)-1].To {
 			o.report.Unread++
 			if o.opt.Drained {
-				o.problem(Missing, at(r), "ingest has not read it")
+				o.problem(Missing, place(r), "ingest has not read it")
 			}
 			return nil
 		}
-		o.problem(Missing, at(r), "no coverage record accounts for this offset")
+		o.problem(Missing, place(r), "no coverage record accounts for this offset")
 	}
 	if s != nil && s.Gap {
-		o.problem(Wrong, at(r), "is there, and coverage %s/%d/%d says that ingest did not find it", s.at.topic, s.at.partition, s.at.offset)
+		o.problem(Wrong, place(r), "is there, and coverage %s/%d/%d says that ingest did not find it", s.at.topic, s.at.partition, s.at.offset)
 	}
 	c.rec = codec.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	var fault error
@@ -150,7 +150,7 @@ func (c *cursor) record(r *Record) error {
 			failing = strings.Count(d.Index, ",") + 1
 		}
 		alone = max(0, failing-res.Rejected)
-		o.letters[at(r)] = &letter{DeadLetter: *d, raw: res.RawHash}
+		o.letters[place(r)] = &letter{DeadLetter: *d, raw: res.RawHash, rest: keyAndHeaders(r)}
 	}
 	o.report.Dropped += int64(res.Dropped)
 	o.report.Envelopes += int64(res.Steps + res.Dropped + alone)
@@ -234,7 +234,7 @@ func (o *oracle) deadLetter(r *Record) error {
 	partition, err1 := header[int32](r, "__streams.errors.partition")
 	offset, err2 := header[int64](r, "__streams.errors.offset")
 	if topic == "" || err1 != nil || err2 != nil {
-		o.problem(Wrong, at(r), "the headers do not name the source record")
+		o.problem(Wrong, place(r), "the headers do not name the source record")
 		return nil
 	}
 	source := coord{topic, partition, offset, -1}
@@ -249,27 +249,45 @@ func (o *oracle) deadLetter(r *Record) error {
 			o.report.ExpiredInputs++
 			return nil
 		}
-		o.problem(Wrong, at(r), "is about %s/%d/%d, which is not rejected", topic, partition, offset)
+		o.problem(Wrong, place(r), "is about %s/%d/%d, which is not rejected", topic, partition, offset)
 		return nil
 	}
 	if l.seen++; l.seen > 1 {
-		o.problem(Repeated, at(r), "%s/%d/%d has a dead letter already", topic, partition, offset)
+		o.problem(Repeated, place(r), "%s/%d/%d has a dead letter already", topic, partition, offset)
 	}
 	for name, want := range map[string]string{
 		"kind": l.Kind, "pointer": l.Pointer, "keyword": l.Keyword, "schema": l.Schema, "index": l.Index,
 	} {
 		if got, _ := r.header("provstream.error." + name); got != want {
-			o.problem(Wrong, at(r), "header %s of the dead letter of %s/%d/%d is %q, want %q", name, topic, partition, offset, got, want)
+			o.problem(Wrong, place(r), "header %s of the dead letter of %s/%d/%d is %q, want %q", name, topic, partition, offset, got, want)
 		}
 	}
 	truncated, _ := r.header("provstream.error.truncated")
-	if o.opt.DeadLetterReference || slices.Contains(strings.Split(truncated, ","), "value") {
+	if o.opt.DeadLetterReference || truncated != "" {
 		return nil
 	}
+	if keyAndHeaders(r) != l.rest {
+		o.problem(Wrong, place(r), "key and headers are not those of %s/%d/%d", topic, partition, offset)
+	}
 	if sha256.Sum256(r.Value) != l.raw {
-		o.problem(Wrong, at(r), "the value is not that of %s/%d/%d", topic, partition, offset)
+		o.problem(Wrong, place(r), "the value is not that of %s/%d/%d", topic, partition, offset)
 	}
 	return nil
+}
+
+// keyAndHeaders is a hash of a record's key and headers, without those that a
+// dead letter has of its own.
+func keyAndHeaders(r *Record) (sum [32]byte) {
+	own := func(h codec.Header) bool {
+		return strings.HasPrefix(h.Key, "__streams.errors.") || strings.HasPrefix(h.Key, "provstream.error.")
+	}
+	headers := slices.DeleteFunc(slices.Clone(r.Headers), own)
+	slices.SortStableFunc(headers, func(a, b codec.Header) int { return strings.Compare(a.Key, b.Key) })
+	text := fmt.Appendf(nil, "%t %q", r.Key == nil, r.Key)
+	for _, h := range headers {
+		text = fmt.Appendf(text, " %q=%q", h.Key, h.Value)
+	}
+	return sha256.Sum256(text)
 }
 
 func header[T int32 | int64](r *Record, name string) (T, error) {

@@ -43,7 +43,8 @@ type element struct {
 // letter is a dead letter that must exist.
 type letter struct {
 	codec.DeadLetter
-	raw  [32]byte
+	raw  [32]byte // of the value
+	rest [32]byte // of key and headers
 	seen int
 }
 
@@ -136,7 +137,7 @@ func (o *oracle) problem(what string, at coord, format string, args ...any) {
 	o.report.Problems = append(o.report.Problems, p)
 }
 
-func at(r *Record) coord { return coord{r.Topic, r.Partition, r.Offset, -1} }
+func place(r *Record) coord { return coord{r.Topic, r.Partition, r.Offset, -1} }
 
 // read reads the partitions of a topic one after the other.
 func (o *oracle) read(ctx context.Context, p Partition, f func(*Record) error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"time"
 
 	"provstream/internal/reference"
 	"provstream/internal/topics"
@@ -21,16 +22,17 @@ type outputs struct {
 func (o *oracle) readOutputs(ctx context.Context) error {
 	for _, t := range []struct {
 		base      string
+		ceType    string
 		kind      reference.Kind
 		compacted bool
 		count     *int64
 	}{
-		{topics.Turns, reference.Turn, false, &o.report.Turns},
-		{topics.Sessions, reference.Session, true, &o.report.Sessions},
-		{topics.Runs, reference.Run, false, nil},
+		{topics.Turns, "provstream.turn.v1", reference.Turn, false, &o.report.Turns},
+		{topics.Sessions, "provstream.session.v1", reference.Session, true, &o.report.Sessions},
+		{topics.Runs, "provstream.dag.v1", reference.Run, false, nil},
 	} {
 		for _, p := range o.partitions[t.base] {
-			w := &outputReader{o: o, p: p, kind: t.kind, compacted: t.compacted, ids: map[string]bool{}}
+			w := &outputReader{o: o, p: p, kind: t.kind, ceType: t.ceType, compacted: t.compacted, ids: map[string]bool{}}
 			if e := o.emitted[p.Index]; e != nil {
 				w.expected, w.known = e[t.kind], true
 			}
@@ -59,6 +61,7 @@ type outputReader struct {
 	p         Partition
 	kind      reference.Kind
 	compacted bool
+	ceType    string
 	expected  []emission
 	known     bool
 	keep      *outputs
@@ -79,16 +82,16 @@ func (w *outputReader) record(r *Record) error {
 	}
 	id, ok := r.header("ce_id")
 	if !ok {
-		o.problem(Wrong, at(r), "has no header ce_id")
+		o.problem(Wrong, place(r), "has no header ce_id")
 		return nil
 	}
 	if w.ids[id] && (!w.known || !w.againExpected(id)) {
-		o.problem(Repeated, at(r), "%s stands on the topic already", id)
+		o.problem(Repeated, place(r), "%s stands on the topic already", id)
 		return nil
 	}
 	w.ids[id] = true
 	if !json.Valid(r.Value) {
-		o.problem(Wrong, at(r), "%s is no JSON", id)
+		o.problem(Wrong, place(r), "%s is no JSON", id)
 		return nil
 	}
 	if !w.known {
@@ -99,6 +102,7 @@ func (w *outputReader) record(r *Record) error {
 		w.explain(r, id)
 		return nil
 	}
+	w.o.cloudEvent(r, w.ceType, w.expected[i].time)
 	first := w.records == 1 && w.p.Start > 0
 	for j := w.next; j < i; j++ {
 		if first {
@@ -110,6 +114,17 @@ func (w *outputReader) record(r *Record) error {
 	w.present = append(w.present, i)
 	w.next = i + 1
 	return nil
+}
+
+// cloudEvent checks the headers that make a record a CloudEvent.
+func (o *oracle) cloudEvent(r *Record, ceType string, at int64) {
+	for name, want := range map[string]string{
+		"ce_specversion": "1.0", "ce_type": ceType, "ce_time": time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.000Z"),
+	} {
+		if got, _ := r.header(name); got != want {
+			o.problem(Wrong, place(r), "header %s is %q, want %q", name, got, want)
+		}
+	}
 }
 
 // againExpected: a run that was forgotten counts its revisions from the
@@ -143,11 +158,11 @@ func (w *outputReader) explain(r *Record, id string) {
 				w.absent = append(w.absent, j)
 			}
 			w.next = i + 1
-			w.o.problem(Wrong, at(r), "%s is not what follows from the steps up to prov.steps/%d/%d", id, r.Partition, e.at)
+			w.o.problem(Wrong, place(r), "%s is not what follows from the steps up to prov.steps/%d/%d", id, r.Partition, e.at)
 			return
 		}
 	}
-	w.o.problem(Wrong, at(r), "%s does not follow from prov.steps/%d, or not here", id, r.Partition)
+	w.o.problem(Wrong, place(r), "%s does not follow from prov.steps/%d, or not here", id, r.Partition)
 }
 
 // finish tells what must be there and is not. Of a compacted topic records

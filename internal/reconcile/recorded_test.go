@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"provstream/internal/acs"
 	"provstream/internal/codec"
@@ -74,6 +75,12 @@ func (r *recorded) add(rec reconcile.Record) {
 }
 
 func header(key, value string) codec.Header { return codec.Header{Key: key, Value: []byte(value)} }
+
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func cloudEvent(id, ceType, at string) []codec.Header {
+	return []codec.Header{header("ce_specversion", "1.0"), header("ce_id", id), header("ce_type", ceType), header("ce_time", at)}
+}
 
 // record makes a run: a generated fleet with faults, and records that fail in
 // every way, read, windowed, signed and logged.
@@ -210,6 +217,7 @@ func deadLetter(src *reconcile.Record, d *codec.DeadLetter) reconcile.Record {
 
 func (r *recorded) aggregate(t *testing.T) {
 	names := map[reference.Kind]string{reference.Turn: topics.Turns, reference.Session: topics.Sessions, reference.Run: topics.Runs}
+	types := map[reference.Kind]string{reference.Turn: "provstream.turn.v1", reference.Session: "provstream.session.v1", reference.Run: "provstream.dag.v1"}
 	for p := range int32(partitions) {
 		sim := reference.New(r.windows)
 		for _, rec := range r.records[topics.Steps] {
@@ -229,7 +237,7 @@ func (r *recorded) aggregate(t *testing.T) {
 			for _, e := range out {
 				r.add(reconcile.Record{
 					Topic: names[e.Kind], Partition: p, Timestamp: rec.Timestamp, Key: []byte(e.Key), Value: e.Value,
-					Headers: []codec.Header{header("ce_id", e.ID)},
+					Headers: cloudEvent(e.ID, types[e.Kind], stamp(e.Time)),
 				})
 			}
 		}
@@ -264,7 +272,7 @@ func (r *recorded) sign(t *testing.T) {
 				for i, signed := range b.Records {
 					r.add(reconcile.Record{
 						Topic: topic, Partition: p, Timestamp: batch[i].Timestamp, Key: batch[i].Key, Value: signed.Value,
-						Headers: []codec.Header{header("ce_id", signed.TenantID+"/"+signed.ID), header(evidence.HeaderProof, string(signed.Proof))},
+						Headers: append(cloudEvent(signed.TenantID+"/"+signed.ID, "provstream.dag.v1", signed.CreatedAt), header(evidence.HeaderProof, string(signed.Proof))),
 					})
 				}
 				head := reconcile.Record{Topic: topics.Checkpoints, Partition: p, Key: []byte(origin), Value: b.Checkpoint.Note}

@@ -16,6 +16,7 @@ type emission struct {
 	key   string
 	id    string
 	value [32]byte
+	time  int64 // ce_time
 	at    int64 // the offset of prov.steps that brought it about
 }
 
@@ -81,7 +82,7 @@ func (o *oracle) readState(ctx context.Context) error {
 				return nil
 			}
 			if err := json.Unmarshal(r.Value, &meta); err != nil {
-				o.problem(Wrong, at(r), "the aggregator's state cannot be read: %v", err)
+				o.problem(Wrong, place(r), "the aggregator's state cannot be read: %v", err)
 				return nil
 			}
 			if meta.Window != nil {
@@ -118,7 +119,7 @@ func (w *stepReader) record(r *Record) error {
 	}
 	s := &acs.Step{}
 	if err := codec.DecodeStep(s, r.Value); err != nil {
-		o.problem(Wrong, at(r), "neither a step nor a tick: %v", err)
+		o.problem(Wrong, place(r), "neither a step nor a tick: %v", err)
 		return nil
 	}
 	if s.Type == acs.TypeDecision {
@@ -130,9 +131,9 @@ func (w *stepReader) record(r *Record) error {
 		o.report.Rejected++
 	}
 	if key := topics.RunKey(s.Tenant, s.Session); string(r.Key) != key {
-		o.problem(Wrong, at(r), "stands under key %q, want %q", r.Key, key)
+		o.problem(Wrong, place(r), "stands under key %q, want %q", r.Key, key)
 	} else if p := topics.Partition(r.Key, o.count); p != r.Partition {
-		o.problem(Wrong, at(r), "stands in partition %d, want %d", r.Partition, p)
+		o.problem(Wrong, place(r), "stands in partition %d, want %d", r.Partition, p)
 	}
 	w.match(r, s)
 	if w.sim != nil {
@@ -156,23 +157,23 @@ func (w *stepReader) match(r *Record, s *acs.Step) {
 			o.report.ExpiredInputs++
 			return
 		}
-		o.problem(Wrong, at(r), "was read from %s/%d/%d, which gives no such step", c.topic, c.partition, c.offset)
+		o.problem(Wrong, place(r), "was read from %s/%d/%d, which gives no such step", c.topic, c.partition, c.offset)
 		return
 	}
 	e := &o.elements[i]
 	if e.seen++; e.seen > 1 {
-		o.problem(Repeated, at(r), "the step of %s/%d/%d stands on the topic already", c.topic, c.partition, c.offset)
+		o.problem(Repeated, place(r), "the step of %s/%d/%d stands on the topic already", c.topic, c.partition, c.offset)
 		return
 	}
 	if timeless(s) != e.step {
-		o.problem(Wrong, at(r), "is not what reading %s/%d/%d gives", c.topic, c.partition, c.offset)
+		o.problem(Wrong, place(r), "is not what reading %s/%d/%d gives", c.topic, c.partition, c.offset)
 	}
 	// A record that is stamped in the future was recorded when ingest read it.
 	if s.RecordedAt != max(0, e.timestamp) && (s.RecordedAt > e.timestamp || s.RecordedAt > r.Timestamp) {
-		o.problem(Wrong, at(r), "recorded_at is %d, the record's timestamp %d", s.RecordedAt, e.timestamp)
+		o.problem(Wrong, place(r), "recorded_at is %d, the record's timestamp %d", s.RecordedAt, e.timestamp)
 	}
 	if s.Skewed != o.skewed(s) {
-		o.problem(Wrong, at(r), "skewed is %t", s.Skewed)
+		o.problem(Wrong, place(r), "skewed is %t", s.Skewed)
 	}
 }
 
@@ -181,7 +182,7 @@ func (w *stepReader) emit(offset int64, list []reference.Emission) {
 		if e.Kind == reference.Run && w.o.unsigned(w.p.Index, len(w.out[reference.Run])) {
 			w.o.markToSign(e.Value)
 		}
-		w.out[e.Kind] = append(w.out[e.Kind], emission{key: e.Key, id: e.ID, value: sha256.Sum256(e.Value), at: offset})
+		w.out[e.Kind] = append(w.out[e.Kind], emission{key: e.Key, id: e.ID, value: sha256.Sum256(e.Value), time: e.Time, at: offset})
 		w.o.report.Recomputed++
 	}
 }
