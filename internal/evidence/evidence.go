@@ -67,7 +67,7 @@ var ErrRestore = errors.New("cannot continue the log")
 // signer would fork its own log, and refuses.
 func Restore(ring *keys.Ring, origin string, checkpoint, frontier []byte) (*Log, error) {
 	const advice = "do not delete records to get past this: compare prov.checkpoints with the heads that your consumers have kept, " +
-		"restore the topic or the key directory, or start a new log under another --deployment"
+		"restore the topic or the key directory, or start a new deployment under another --prefix"
 	fail := func(err error) (*Log, error) {
 		return nil, fmt.Errorf("%w %s: %w; %s", ErrRestore, origin, err, advice)
 	}

@@ -41,6 +41,13 @@ func Create(dir string, use verify.Use, tenant string) (*Private, error) {
 	if _, err := os.Lstat(base + pemSuffix); err == nil {
 		return nil, fmt.Errorf("%s: %w: replace it with --rotate", base+pemSuffix, ErrExists)
 	}
+	// A public key whose private key was lost stays: what it has signed is still
+	// to be verified, by the signer too.
+	if old, err := readJWK(base + jwkSuffix); err == nil {
+		if err := replace(filepath.Join(dir, old.ID+jwkSuffix), append(old.JWK(), '\n'), 0o644); err != nil {
+			return nil, err
+		}
+	}
 	return k, install(base, k)
 }
 

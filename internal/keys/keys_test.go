@@ -237,3 +237,27 @@ func TestKeysOfOpenSSL(t *testing.T) {
 		t.Errorf("rotate a key without a public file: %v", err)
 	}
 }
+
+// A lost private key is replaced, and its public key stays.
+func TestCreateAfterLoss(t *testing.T) {
+	dir := t.TempDir()
+	log, _ := create(t, dir)
+	if err := os.Remove(filepath.Join(dir, LogFile)); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Create(dir, verify.UseLog, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Load(dir)
+	if err != nil || r.Log().ID != next.ID {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for _, k := range r.Public() {
+		ids[k.ID] = true
+	}
+	if !ids[log.ID] {
+		t.Error("the public key of the lost one is gone")
+	}
+}
