@@ -61,3 +61,22 @@ func TestReadmeStaysTrue(t *testing.T) {
 		t.Errorf("%d command lines found in README.md", commands)
 	}
 }
+
+// The order to read the code leaves no package out.
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := os.ReadDir(filepath.Join(root, "internal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, order, _ := strings.Cut(string(text), "## The order to read the code")
+	for _, d := range dirs {
+		if d.IsDir() && !strings.Contains(order, "internal/"+d.Name()+"`") {
+			t.Errorf("docs/architecture.md does not say when to read internal/%s", d.Name())
+		}
+	}
+}
