@@ -517,6 +517,31 @@ func (l *Loop) end(commit bool) error {
 	return nil
 }
 
+// positions compares what the client goes on from after a commit that failed
+// without an error with what the brokers have. After some answers (an
+// UNKNOWN_SERVER_ERROR) the client takes for aborted what may have committed;
+// it would then read, and write, a batch twice.
+func (l *Loop) positions(ctx context.Context) error {
+	committed, err := l.cluster.Committed(ctx, l.cfg.Group)
+	if err != nil {
+		return err
+	}
+	mine := l.session.client().CommittedOffsets()
+	for key, w := range l.workers {
+		if !w.touched {
+			continue
+		}
+		theirs := int64(-1)
+		if o, ok := committed.Lookup(key.Topic, key.Partition); ok {
+			theirs = o.At
+		}
+		if o, ok := mine[key.Topic][key.Partition]; ok && max(0, o.Offset) != max(0, theirs) {
+			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, o.Offset, theirs)
+		}
+	}
+	return nil
+}
+
 // abandon aborts a transaction whose loop is over, so that readers need not
 // wait for its timeout.
 func (l *Loop) abandon() {

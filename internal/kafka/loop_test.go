@@ -34,6 +34,9 @@ type relay struct {
 
 func (r *relay) Process(records []*kgo.Record, out *kafka.Out) error {
 	for _, rec := range records {
+		if rec.Attrs.IsControl() {
+			continue
+		}
 		r.n++
 		out.Produce(&kgo.Record{Topic: r.cfg.Topic(topics.Turns), Partition: r.in.Partition, Value: fmt.Appendf(nil, "%d %s", r.n, rec.Value)})
 	}
@@ -179,6 +182,48 @@ func TestLoopCarriesOnAfterARestart(t *testing.T) {
 			}
 		}
 		checkRelay(t, cfg, 60, c.Partitions)
+	})
+}
+
+// Without transactions the same records pass; it is for measurements.
+func TestLoopWithoutTransactions(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		cfg := testConfig(c)
+		cfg.NoTransactions = true
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		for round := range 2 {
+			stop := startRelay(t, cfg, nil)
+			produce(t, cl, cfg.Topic(topics.Steps), 20*round, 20*(round+1), c.Partitions)
+			drained(t, cfg, 20*(round+1), c.Partitions)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkRelay(t, cfg, 40, c.Partitions)
+	})
+}
+
+// An aborted transaction of an agent leaves a hole in the offsets, a restart in
+// the hole goes on behind it, and committed offsets reach the end.
+func TestLoopReachesTheEndBehindAbortedTransactions(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		cfg := testConfig(c)
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("agent"))
+		for round := range 3 {
+			if err := cl.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			produce(t, cl, cfg.Topic(topics.Steps), 0, 8, c.Partitions)
+			if err := cl.EndTransaction(t.Context(), round == 1); err != nil {
+				t.Fatal(err)
+			}
+			stop := startRelay(t, cfg, nil)
+			drained(t, cfg, 12*(round+1), c.Partitions) // each partition: two records and a marker, three times
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkRelay(t, cfg, 8, c.Partitions)
 	})
 }
 
