@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"provstream/internal/topics"
 )
 
 // LoopSpec says what a service consumes and how.
@@ -131,113 +126,6 @@ func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) *Loop {
 	return l
 }
 
-// connect makes the client. The producer id comes first, with a client of its
-// own: that fences a former process of this name and finishes what it left
-// open. Otherwise its undecided transaction hides the committed offsets from
-// the group's new session.
-func (l *Loop) connect(ctx context.Context) error {
-	base, err := l.cfg.options()
-	if err != nil {
-		return Fatal(err)
-	}
-	base = slices.Clip(base) // two clients append to it
-	if !l.cfg.NoTransactions {
-		id := TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance)
-		cl, err := kgo.NewClient(append(base, kgo.WithLogger(NewLogger(l.log)), kgo.TransactionalID(id), kgo.TransactionTimeout(transactionTimeout))...)
-		if err != nil {
-			return Fatal(fmt.Errorf("kafka client: %w", err))
-		}
-		_, _, err = cl.ProducerID(ctx)
-		cl.Close()
-		if err != nil {
-			return fmt.Errorf("producer id of %s: %w", id, err)
-		}
-	}
-	if l.session, err = newSession(l.cfg.NoTransactions, append(base, l.options()...)); err != nil {
-		return Fatal(fmt.Errorf("kafka client: %w", err))
-	}
-	return nil
-}
-
-func (l *Loop) options() []kgo.Opt {
-	reset := kgo.NoResetOffset()
-	if l.spec.Resets {
-		reset = kgo.NewOffset().AtStart()
-	}
-	opts := []kgo.Opt{
-		kgo.WithLogger(NewLogger(l.log)),
-		kgo.ConsumerGroup(l.cfg.Group),
-		kgo.InstanceID(l.cfg.Instance),
-		kgo.SessionTimeout(l.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(min(heartbeatInterval, l.cfg.SessionTimeout/3)),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		kgo.BlockRebalanceOnPoll(),
-		kgo.DisableAutoCommit(),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// The markers of transactional producers come along, so that committed
-		// offsets reach the end of a partition: lag 0 is lag 0, and the clock
-		// passes them.
-		kgo.KeepControlRecords(),
-		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
-		kgo.ConsumeResetOffset(reset),
-		kgo.FetchMaxWait(fetchMaxWait),
-		kgo.FetchMaxBytes(fetchBytes),
-		kgo.BrokerMaxReadBytes(fetchBytes + 16<<20), // a fetch may exceed its limit by a batch
-		kgo.FetchMaxPartitionBytes(partitionBytes),
-		kgo.MetadataMaxAge(metadataAge),
-		kgo.OnPartitionsAssigned(l.assigned),
-		kgo.OnPartitionsRevoked(l.lost),
-		kgo.OnPartitionsLost(l.lost),
-	}
-	opts = append(opts, producerOptions(l.cfg.Prefix)...)
-	if l.spec.clientHooks != nil {
-		opts = append(opts, kgo.WithHooks(l.spec.clientHooks()...))
-	}
-	if !l.cfg.NoTransactions {
-		opts = append(opts,
-			kgo.TransactionalID(TransactionalID(l.cfg.Prefix, l.cfg.Service, l.cfg.Instance)),
-			kgo.TransactionTimeout(transactionTimeout))
-	}
-	names := make([]string, len(l.spec.Topics))
-	for i, t := range l.spec.Topics {
-		if names[i] = l.cfg.Prefix + t; l.spec.Regex {
-			names[i] = "^" + regexp.QuoteMeta(l.cfg.Prefix) + t + "$"
-		}
-	}
-	opts = append(opts, kgo.ConsumeTopics(names...))
-	if l.spec.Regex {
-		opts = append(opts, kgo.ConsumeRegex())
-	}
-	return opts
-}
-
-// producerOptions are those of everything that writes to the prov.* topics.
-// Every record names its partition. The linger is long for the sake of large
-// batches: the end of a transaction flushes what lingers.
-func producerOptions(prefix string) []kgo.Opt {
-	limits := make(map[string]int32)
-	for _, t := range topics.All() {
-		if t.MaxMessageBytes != 0 {
-			limits[prefix+t.Name] = int32(t.MaxMessageBytes)
-		}
-	}
-	return []kgo.Opt{
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
-			if n, ok := limits[topic]; ok {
-				return n
-			}
-			return defaultMessageBytes
-		}),
-		kgo.ProducerLinger(25 * time.Millisecond),
-		// As small as lz4 on these texts, for 1 µs of CPU a record less in ingest
-		// alone: its Go implementation has assembly.
-		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
-		kgo.MaxBufferedRecords(1 << 17),
-		kgo.RecordDeliveryTimeout(endTimeout),
-	}
-}
-
 // assigned and lost run on the client's goroutine. A partition that arrives is
 // paused at once: its task is not open yet, and it must not hold up the
 // records of others.
@@ -341,7 +229,7 @@ func (l *Loop) finish() error {
 		return nil
 	}
 	l.out.Final = true
-	return l.end(true)
+	return l.end()
 }
 
 // turn is one poll, and the end of the transaction when it is time.
@@ -358,7 +246,7 @@ func (l *Loop) turn(ctx context.Context) error {
 		return nil
 	}
 	if time.Since(l.began) >= l.cfg.CommitInterval || l.records >= maxTransactionRecords || l.bytes >= maxTransactionBytes {
-		return l.end(true)
+		return l.end()
 	}
 	return nil
 }
@@ -442,144 +330,6 @@ func (l *Loop) fetchError(key Partition, err error) error {
 	}
 }
 
-func (l *Loop) begin() error {
-	if err := l.session.begin(); err != nil {
-		return fmt.Errorf("begin a transaction: %w", err)
-	}
-	// A context of its own: a stop lets the open transaction finish.
-	l.out = &Out{ctx: context.Background(), produce: l.session.produce}
-	l.began = time.Now()
-	l.records, l.bytes = 0, 0
-	return nil
-}
-
-// end finishes the transaction: steps 4 to 7 of the package comment.
-func (l *Loop) end(commit bool) error {
-	start := time.Now()
-	l.jobs.Wait()
-	if commit && l.out.failure() == nil {
-		for _, w := range l.workers {
-			if w.touched {
-				l.jobs.Add(1)
-				w.jobs <- job{flush: true, out: l.out}
-			}
-		}
-		l.jobs.Wait()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
-	// Every record must have been acknowledged before the commit is decided:
-	// the client's own flush inside End only waits, and would commit without a
-	// record that has just failed.
-	if commit && l.out.failure() == nil {
-		if err := l.session.client().Flush(ctx); err != nil {
-			l.out.fail(fmt.Errorf("flush: %w", err))
-		}
-	}
-	failure := l.out.failure()
-	metadata := make(map[Partition]string)
-	for key, w := range l.workers {
-		if w.touched {
-			metadata[key] = w.metadata
-		}
-	}
-	committed, err := l.session.end(withMetadata(ctx, metadata), commit && failure == nil)
-	if l.spec.OnTransaction != nil {
-		l.out.mu.Lock()
-		e := TransactionEnd{
-			Committed: committed && err == nil, Err: errors.Join(err, failure), Records: l.records, Produced: l.out.records, Bytes: l.out.bytes,
-			Duration: time.Since(l.began), End: time.Since(start),
-		}
-		l.out.mu.Unlock()
-		l.spec.OnTransaction(e)
-	}
-	l.out = nil
-	switch {
-	case failure != nil:
-		return failure
-	case err != nil:
-		return fmt.Errorf("end a transaction: %w", err)
-	}
-	for key, w := range l.workers {
-		if !w.touched {
-			continue
-		}
-		w.touched = false
-		if committed {
-			l.spec.lag.commit(key, w.next, w.stamp)
-		} else {
-			// What the task has seen did not happen.
-			l.log.Info("a transaction was aborted; its partition starts again from what is committed", "topic", key.Topic, "partition", key.Partition)
-			l.reopen(key)
-		}
-	}
-	l.session.allowRebalance()
-	return nil
-}
-
-// positions compares what the client goes on from after a commit that failed
-// without an error with what the brokers have. After some answers (an
-// UNKNOWN_SERVER_ERROR) the client takes for aborted what may have committed;
-// it would then read, and write, a batch twice.
-func (l *Loop) positions(ctx context.Context) error {
-	committed, err := l.cluster.Committed(ctx, l.cfg.Group)
-	if err != nil {
-		return err
-	}
-	mine := l.session.client().CommittedOffsets()
-	for key, w := range l.workers {
-		if !w.touched {
-			continue
-		}
-		theirs := int64(-1)
-		if o, ok := committed.Lookup(key.Topic, key.Partition); ok {
-			theirs = o.At
-		}
-		if o, ok := mine[key.Topic][key.Partition]; ok && max(0, o.Offset) != max(0, theirs) {
-			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, o.Offset, theirs)
-		}
-	}
-	return nil
-}
-
-// abandon aborts a transaction whose loop is over, so that readers need not
-// wait for its timeout.
-func (l *Loop) abandon() {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	_, err := l.session.end(ctx, false)
-	if l.spec.OnTransaction != nil {
-		l.spec.OnTransaction(TransactionEnd{Err: errors.Join(err, l.out.failure()), Records: l.records, Duration: time.Since(l.began)})
-	}
-	l.out = nil
-}
-
-// withMetadata lets the commit of offsets carry the tasks' metadata.
-func withMetadata(ctx context.Context, metadata map[Partition]string) context.Context {
-	ctx = kgo.PreTxnCommitFnContext(ctx, func(req *kmsg.TxnOffsetCommitRequest) error {
-		for i := range req.Topics {
-			t := &req.Topics[i]
-			for j := range t.Partitions {
-				if m := metadata[Partition{t.Topic, t.Partitions[j].Partition}]; m != "" {
-					t.Partitions[j].Metadata = &m
-				}
-			}
-		}
-		return nil
-	})
-	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
-		for i := range req.Topics {
-			t := &req.Topics[i]
-			for j := range t.Partitions {
-				if m := metadata[Partition{t.Topic, t.Partitions[j].Partition}]; m != "" {
-					t.Partitions[j].Metadata = &m
-				}
-			}
-		}
-		return nil
-	})
-}
-
 // leave gives the partitions of this static member away at once.
 func (l *Loop) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -587,15 +337,4 @@ func (l *Loop) leave() {
 	if err := l.cluster.leaveGroup(ctx, l.cfg.Group, l.cfg.Instance); err != nil {
 		l.log.Warn("could not leave the group; the partitions move after the session timeout", "error", err)
 	}
-}
-
-func produceError(r *kgo.Record, err error) error {
-	err = fmt.Errorf("produce to %s/%d (key %d bytes, value %d bytes): %w", r.Topic, r.Partition, len(r.Key), len(r.Value), err)
-	switch {
-	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
-		return Fatal(fmt.Errorf("%w; run `provctl topics check`: max.message.bytes of the topic must be as `provctl topics create` sets it", err))
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return fmt.Errorf("%w; `provctl topics acls` prints what this service needs", err)
-	}
-	return err
 }
