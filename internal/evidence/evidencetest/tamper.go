@@ -125,8 +125,8 @@ func flip(s string) string {
 	return s + "x"
 }
 
-// flips lists a flip of every member of a DAG: each leaf of the JSON tree.
-func flips(t testing.TB, record int, value string) []Tamper {
+// Flips lists a flip of every member of a DAG: each leaf of the JSON tree.
+func Flips(t testing.TB, record int, value string) []Tamper {
 	t.Helper()
 	var out []Tamper
 	var walk func(path []string, v any)
@@ -221,8 +221,8 @@ func list(record int, name string, f func([]any) []any) func(testing.TB, *Deploy
 	return edit(record, func(_ testing.TB, dag map[string]any) { dag[name] = f(dag[name].([]any)) })
 }
 
-// listTampers drop, add, reorder and duplicate what is in a list of a DAG.
-func listTampers(record int, name string) []Tamper {
+// Lists drop, add, reorder and duplicate what is in a list of a DAG.
+func Lists(record int, name string) []Tamper {
 	mk := func(what string, f func([]any) []any) Tamper {
 		return Tamper{Name: what + " of " + name, Change: list(record, name, f), Want: []verify.Kind{verify.BadSignature}, Shows: InRecord}
 	}
@@ -247,14 +247,14 @@ func Tampers(t testing.TB, d *Deployment) []Tamper {
 	t.Helper()
 	var out []Tamper
 	for _, i := range []int{0, 1, 3} {
-		out = append(out, flips(t, i, d.DAGs[i].Value)...)
+		out = append(out, Flips(t, i, d.DAGs[i].Value)...)
 	}
-	out = append(out, listTampers(3, "nodes")...)
-	out = append(out, listTampers(3, "edges")...)
+	out = append(out, Lists(3, "nodes")...)
+	out = append(out, Lists(3, "edges")...)
 	out = append(out, documentTampers()...)
 	out = append(out, keyTampers()...)
 	out = append(out, insiderTampers()...)
-	out = append(out, recordTampers(d)...)
+	out = append(out, Records(d)...)
 	out = append(out, proofTampers()...)
 	out = append(out, checkpointTampers(d)...)
 	return append(out, historyTampers()...)
@@ -412,8 +412,9 @@ func insiderTampers() []Tamper {
 	}
 }
 
-// recordTampers move whole records of prov.dags.
-func recordTampers(d *Deployment) []Tamper {
+// Records move whole records of prov.dags. The first partition must hold at least
+// four.
+func Records(d *Deployment) []Tamper {
 	place := []verify.Kind{verify.WrongPlace}
 	first := slices.IndexFunc(d.DAGs, func(l Line) bool { return l.Partition == 1 }) // of partition 1
 	mk := func(name string, want []verify.Kind, shows Scope, f func(l []Line) []Line) Tamper {
