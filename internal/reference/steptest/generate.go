@@ -191,7 +191,7 @@ func (m *maker) stepID(name string) string {
 }
 
 func (m *maker) provenanceID(name string) string {
-	return m.pick(name, "p0", "p1", "p2", "p3", "p4", "p5", "p6", "")
+	return m.pick(name, "p0", "p1", "p2", "p3", "p4", "p5", "\U0001d4b3\ue000", "")
 }
 
 func (m *maker) decision(s *acs.Step) {
@@ -232,7 +232,7 @@ func (m *maker) jsonID(id string) string {
 
 func (m *maker) object() acs.Provenance {
 	o := acs.Provenance{
-		ID: m.provenanceID("id"), SourceID: m.pick("source", "", "", "src", "gpt"),
+		ID: m.provenanceID("id"), SourceID: m.pick("source", "", "", "src", "a\"b\\c\n\u2028</"),
 		Origin: m.pick("origin", "user_input", "system", "tool_output", "retrieved", "agent_generated", "external", "memory"),
 	}
 	for range rapid.IntRange(0, 2).Draw(m.t, "parents") {
@@ -286,7 +286,7 @@ func (m *maker) fields(s *acs.Step) {
 		}
 	}
 	number := func(name string) acs.Number {
-		return acs.Number{Set: m.often(name, 6), Value: float64(rapid.IntRange(0, 4).Draw(m.t, name))}
+		return acs.Number{Set: m.often(name, 6), Value: rapid.SampledFrom([]float64{0, 1, 2, 3, 4, 1e21, 2.5e-7}).Draw(m.t, name)}
 	}
 	entries := func() (out []string) {
 		for range rapid.IntRange(1, 4).Draw(m.t, "entries") {
