@@ -207,7 +207,7 @@ func newRing(t *testing.T) *keys.Ring {
 // fresh makes the topics of a prefix and grants every service its rights.
 func (s *secured) fresh(t *testing.T, prefix string) {
 	t.Helper()
-	_, err := topology.Create(t.Context(), s.admin, topology.Spec{Prefix: prefix, Partitions: 2, Replication: 1, Hooks: true})
+	_, err := topology.Create(t.Context(), s.admin, topology.Spec{Prefix: prefix, Partitions: 2, Replication: 1, Hooks: true, HookPartitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func (s *secured) send(t *testing.T, prefix string, seed uint64) {
 	}
 	flags := s.flags
 	flags.Prefix = prefix
-	sender, err := load.NewSender(flags, load.Options{})
+	sender, err := load.NewSender(flags, load.Options{CreateTopics: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestRights(t *testing.T) {
 				if missing, err := topology.MissingACLs(t.Context(), s.admin, "User:"+service, topics.ACLs(service, prefix)); err != nil || len(missing) != 1 {
 					t.Fatalf("missing: %v, %v", missing, err)
 				}
-				r := s.services(t, prefix, ring, users...)
+				r := s.services(t, prefix, ring, users[:i+1]...) // those after it get nothing
 				defer r.stop()
 				s.send(t, prefix, 1)
 				log := r.logs[service]
