@@ -37,7 +37,6 @@ type element struct {
 
 	seen  int32 // on prov.steps
 	nodes int32 // in signed DAGs
-	open  bool  // the simulation holds it in an open segment
 }
 
 // letter is a dead letter that must exist.

@@ -92,14 +92,6 @@ func (it *item) turn() string {
 	return it.EffectiveTurnID()
 }
 
-// before is the order of a run: segment, then canonical order.
-func (it *item) before(other *item) bool {
-	if it.segment != other.segment {
-		return it.segment < other.segment
-	}
-	return it.pos < other.pos
-}
-
 func compareCoordinates(a, b acs.Coordinates) int {
 	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition),
 		cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Index, b.Index))
