@@ -23,7 +23,10 @@ func TestEveryChangeIsFound(t *testing.T) {
 	pinned := must(d.Ring.Verifier())
 	all := evidencetest.Tampers(t, d)
 	flips := 0
-	for _, x := range all {
+	for i, x := range all {
+		if testing.Short() && i%5 != 0 {
+			continue
+		}
 		c := d.Clone()
 		x.Change(t, c)
 		if x.Flip { // one of hundreds: the record alone is enough
@@ -45,8 +48,8 @@ func TestEveryChangeIsFound(t *testing.T) {
 			{"with the checkpoints", evidencetest.InTopics, Config{Log: true, Heads: Lines(bytes.NewReader(evidencetest.JSONL(c.Checkpoints)))}},
 			{"with the heads of an earlier visit", evidencetest.InHistory, Config{Log: true, Since: honest.Seen, Heads: Lines(bytes.NewReader(evidencetest.JSONL(c.Checkpoints)))}},
 		}
-		for i, r := range readers {
-			if r.sees < x.Shows || i == 1 && x.Shows == evidencetest.InTopics {
+		for n, r := range readers {
+			if r.sees < x.Shows || n == 1 && x.Shows == evidencetest.InTopics {
 				continue
 			}
 			r.cfg.Keys = pinned
