@@ -142,16 +142,16 @@ func (j *jwk) key() (Key, error) {
 }
 
 // JWK is the record of the key in prov.keys: its JSON form with the members
-// in the order of RFC 8785.
+// in the order of RFC 8785. Bounds that there are none of are empty objects.
 func (k Key) JWK() []byte {
 	j := struct {
 		CRV    string           `json:"crv"`
-		From   map[string]int64 `json:"from,omitempty"`
+		From   map[string]int64 `json:"from"`
 		KID    string           `json:"kid"`
 		KTY    string           `json:"kty"`
 		Status Status           `json:"status"`
 		Tenant string           `json:"tenant,omitzero"`
-		To     map[string]int64 `json:"to,omitempty"`
+		To     map[string]int64 `json:"to"`
 		Use    Use              `json:"use"`
 		X      string           `json:"x"`
 	}{"Ed25519", k.From, k.ID, "OKP", k.Status, k.Tenant, k.To, k.Use, base64.RawURLEncoding.EncodeToString(k.Public)}
