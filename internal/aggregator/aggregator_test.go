@@ -34,6 +34,7 @@ type world struct {
 	window  window.Config
 	replay  int64 // --replay-records; 0 is the default
 	cluster *kafka.Cluster
+	wait    time.Duration // of a fetch; 0 is the default
 	agents  *kgo.Client
 	loaded  int
 }
@@ -55,7 +56,7 @@ func newWorld(t *testing.T, c *kafkatest.Cluster) *world {
 }
 
 func (w *world) config(service, instance string) kafka.Config {
-	cfg := kafka.Config{Flags: w.flags, Service: service, Instance: instance, LeaveOnStop: true}
+	cfg := kafka.Config{Flags: w.flags, Service: service, Instance: instance, LeaveOnStop: true, FetchWait: w.wait}
 	if testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("service", service)
 	}

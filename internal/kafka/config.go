@@ -35,6 +35,10 @@ type Config struct {
 	CommitInterval time.Duration
 	SessionTimeout time.Duration
 	LeaveOnStop    bool
+	// FetchWait is how long a broker holds a fetch for which it has no new
+	// records. A partition that arrives is fetched when that is over, at the
+	// latest.
+	FetchWait time.Duration
 	// NoTransactions replaces transactions by idempotent writes followed by a
 	// commit of offsets: to measure what they cost, nothing else.
 	NoTransactions bool
@@ -87,6 +91,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = 15 * time.Second
+	}
+	if c.FetchWait == 0 {
+		c.FetchWait = time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -61,7 +61,7 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.KeepControlRecords(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(reset),
-		kgo.FetchMaxWait(fetchMaxWait),
+		kgo.FetchMaxWait(l.cfg.FetchWait),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.BrokerMaxReadBytes(fetchBytes + 16<<20), // a fetch may exceed its limit by a batch
 		kgo.FetchMaxPartitionBytes(partitionBytes),

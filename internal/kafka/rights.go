@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"provstream/internal/topics"
 )
@@ -63,4 +65,52 @@ func (c *Cluster) checkHooks(ctx context.Context) (warning string, err error) {
 	}
 	return fmt.Sprintf("no topic %s%s* is to be seen: either none was created yet, or authorization hides them (`provctl topics acls` prints what this service needs)",
 		c.Prefix, topics.HookPrefix), nil
+}
+
+// aclOperations are the bits of the operations in an answer about rights.
+var aclOperations = map[string]kmsg.ACLOperation{
+	"Read": kmsg.ACLOperationRead, "Write": kmsg.ACLOperationWrite, "Describe": kmsg.ACLOperationDescribe,
+}
+
+// checkRights asks what the service may do with the topics that it will use, so
+// that a right that is missing shows at the start, and not when the first record
+// needs it: the state is read at a restart only, the dead letter written on a bad
+// day. A cluster that does not tell is believed.
+func (c *Cluster) checkRights(ctx context.Context, service string) error {
+	want := make(map[string][]topics.ACL)
+	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = true
+	for _, a := range topics.ACLs(service, c.Prefix) {
+		if a.Resource != "topic" || a.Prefixed {
+			continue
+		}
+		if want[a.Name] == nil {
+			t := kmsg.NewMetadataRequestTopic()
+			t.Topic = kmsg.StringPtr(a.Name)
+			req.Topics = append(req.Topics, t)
+		}
+		want[a.Name] = append(want[a.Name], a)
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	resp, err := req.RequestWith(ctx, c.Client)
+	if err != nil {
+		return fmt.Errorf("ask the brokers for rights: %w", err)
+	}
+	var missing []string
+	for _, t := range resp.Topics {
+		if t.Topic == nil || t.ErrorCode != 0 || t.AuthorizedOperations == math.MinInt32 || t.AuthorizedOperations == 0 {
+			continue // other errors are told elsewhere
+		}
+		for _, a := range want[*t.Topic] {
+			if t.AuthorizedOperations&(1<<aclOperations[a.Operation]) == 0 {
+				missing = append(missing, a.Operation+" on topic "+a.Name)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("rights are missing: %s: %w", strings.Join(missing, ", "), kerr.TopicAuthorizationFailed)
 }

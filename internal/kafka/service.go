@@ -77,6 +77,9 @@ func runLife(ctx context.Context, cfg Config, m *loopMetrics, health *Health, sp
 		return err
 	}
 	defer cluster.Close()
+	if err := cluster.checkRights(ctx, cfg.Service); err != nil {
+		return err
+	}
 	parts, err := make(cluster)
 	if err != nil {
 		return err
