@@ -55,6 +55,8 @@ type run struct {
 	forgetAt      int64
 	revision      int // of the session summary
 	dirty         bool
+	replaced      bool    // ... because a smaller copy replaced a record
+	waiting       []int32 // turns that are open and have their turnEnd, see await
 	nestedDirty   bool
 	// formerParents are turns that lost a turn inside them since the last seal
 	// but size: their counts may be met no longer.
@@ -163,7 +165,7 @@ func (p *Partition) settleDirty() {
 			p.analyze(r, false)
 			p.rescheduleTurns(r)
 		}
-		r.dirty = false
+		r.dirty, r.replaced = false, false
 	}
 	p.dirty = p.dirty[:0]
 }

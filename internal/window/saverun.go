@@ -47,6 +47,7 @@ func (r *run) load(in *state.Reader) (open bool) {
 	for _, b := range [...]*bool{&open, &r.nesting, &r.hasEnd, &r.ended, &r.afterSize, &r.dirty, &r.sizeSealed0, &hasMemory} {
 		*b = in.Bool()
 	}
+	r.replaced = r.dirty // whether a copy made it so is not saved
 	r.lastAt, r.endAt, r.forgetAt = in.Int(), in.Int(), in.Int()
 	r.revision, r.liveTurns, r.openTurns = int(in.Int()), int(in.Int()), int(in.Int())
 	r.firstOffset, r.lastOffset = in.Int(), in.Int()

@@ -200,7 +200,7 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.seals[why]++
 	p.unlist(r)
 	r.seg, r.turnBySym, r.segTurns = nil, nil, nil
-	r.dirty = false
+	r.dirty, r.replaced = false, false
 	v.run, v.seg = nil, nil
 	if v.order.Seg.Syms.Len() > keptSymbols {
 		p.view, p.text = view{}, nil

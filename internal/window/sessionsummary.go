@@ -202,7 +202,17 @@ func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
 	b = append(b, '"')
 	b = appendCount(b, "step_count", s.provs.EntryCount)
 	b = appendCount(b, "subagent_count", len(s.known)+len(s.under))
-	b = append(b, `,"subagents":[`...)
+	b = append(b, `,"subagents":`...)
+	b = s.appendSubagents(b)
+	b = append(b, `,"tenant_id":`...)
+	b = jcs.AppendString(b, r.tenant)
+	b = appendCount(b, "tool_call_count", s.calls)
+	b = appendCount(b, "turn_count", r.liveTurns)
+	return append(b, '}')
+}
+
+func (s *sessionTotals) appendSubagents(b []byte) []byte {
+	b = append(b, '[')
 	for i, a := range s.subagents {
 		if i > 0 {
 			b = append(b, ',')
@@ -215,11 +225,7 @@ func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
 		b = append(b, `"session_id":`...)
 		b = append(jcs.AppendString(b, a.session), '}')
 	}
-	b = append(b, `],"tenant_id":`...)
-	b = jcs.AppendString(b, r.tenant)
-	b = appendCount(b, "tool_call_count", s.calls)
-	b = appendCount(b, "turn_count", r.liveTurns)
-	return append(b, '}')
+	return append(b, ']')
 }
 
 func appendCount(b []byte, name string, n int) []byte {

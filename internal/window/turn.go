@@ -39,6 +39,7 @@ type turn struct {
 
 	phase    phase
 	closed   bool
+	waiting  bool  // listed in run.waiting
 	quick    bool  // when it closed it had a turnEnd that is not deferred
 	since    int32 // index in the open segment from which steps belong to this opening
 	ender    int32 // the turnEnd that ends this opening, -1 when it is in no open segment
@@ -249,6 +250,7 @@ func (p *Partition) scheduleTurn(r *run, ti int32) {
 	if t.closed {
 		return
 	}
+	r.await(ti)
 	var due int64
 	switch t.phase {
 	case ended:
@@ -308,7 +310,7 @@ func (p *Partition) closingAtEnd(r *run, ti int32) closing {
 		return byGrace
 	}
 	nested := 0
-	if r.nesting {
+	if r.nesting && t.declared.Value > float64(t.members()) { // else no nested step can help
 		nested, _ = p.view.nested.of(r, ti)
 	}
 	if met, _ := lineage.Met(t.declared.Value, t.members(), nested); met {
@@ -317,38 +319,52 @@ func (p *Partition) closingAtEnd(r *run, ti int32) closing {
 	return byGrace
 }
 
+// await lists a turn that is open and has its turnEnd: a grace of 0 may close it
+// with any record.
+func (r *run) await(ti int32) {
+	if t := &r.turns[ti]; !t.waiting && !t.closed && t.phase != awaitsEnd {
+		t.waiting = true
+		r.waiting = append(r.waiting, ti)
+	}
+}
+
+// stillWaiting drops from the list what closed or lost its turnEnd since.
+func (r *run) stillWaiting() []int32 {
+	kept := r.waiting[:0]
+	for _, ti := range r.waiting {
+		if t := &r.turns[ti]; t.closed || t.phase == awaitsEnd {
+			t.waiting = false
+		} else {
+			kept = append(kept, ti)
+		}
+	}
+	r.waiting = kept
+	return kept
+}
+
 // closeImmediate closes the turns whose grace is 0, with the record that makes
 // it true. Where turns are nested, a record may meet the count of any of them.
 func (p *Partition) closeImmediate(r *run, recordedAt int64, emit func(Emission)) {
+	// A conflict takes steps from turns and gives none its turnEnd: it can wait
+	// for the tick when no turn waits for its count. A replaced copy may turn a
+	// loser into the winner.
+	if len(r.stillWaiting()) == 0 && !r.replaced {
+		return
+	}
 	p.settleDirty()
 	type ready struct {
 		due int64
 		ti  int32
 	}
 	var list []ready
-	look := func(ti int32) {
+	for _, ti := range r.stillWaiting() {
 		due, why, ok := p.turnDue(r, ti)
-		if !ok {
-			return
-		}
 		grace := p.cfg.Grace
-		switch {
-		case why == byTurnIdle:
-			return // no grace
-		case why == byComplete || r.turns[ti].phase == reopened:
+		if why == byComplete || r.turns[ti].phase == reopened {
 			grace = p.cfg.CompleteGrace
 		}
-		if grace == 0 {
+		if ok && grace == 0 {
 			list = append(list, ready{due, ti})
-		}
-	}
-	if r.nesting {
-		for ti := range r.turns {
-			look(int32(ti))
-		}
-	} else {
-		for _, ti := range r.segTurns {
-			look(ti)
 		}
 	}
 	slices.SortFunc(list, func(a, b ready) int {

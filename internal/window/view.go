@@ -318,6 +318,7 @@ func (v *view) writeBack() {
 		r.enclose(t, parent)
 		if t.phase != reopened {
 			v.findEnder(t, v.aggOf[ti])
+			r.await(ti)
 		}
 		if t.live() != live {
 			r.countLive(t, t.live())

@@ -137,11 +137,20 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		p.copies++
 		p.changed(r)
 		r.noteReplaced(s)
+		r.replaced = true
 		p.markDirty(r)
 		return
 	case segment.AddedConflict:
 		p.markDirty(r)
 	}
+	p.added(r, s)
+	p.fireImmediate(r, s.RecordedAt, emit)
+	p.weigh(r, s, emit)
+	p.relieve(p.sealTime(s.RecordedAt), emit)
+}
+
+// added tells the run and its turns of a record that is in the open segment.
+func (p *Partition) added(r *run, s *acs.Step) {
 	if r.ended {
 		p.late++
 	}
@@ -158,16 +167,19 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 	p.touch(r)
 	p.arrive(r, s, at)
 	p.schedule(r)
+}
 
-	p.fireImmediate(r, s.RecordedAt, emit)
-	if r.seg != nil && r.seg.Weight >= p.cfg.MaxRunWeight {
-		if r.seg.Weight >= 2*p.cfg.MaxRunWeight {
-			p.seal(r, bySize, p.sealTime(s.RecordedAt), emit)
-		} else if n := len(p.heavy); n == 0 || p.heavy[n-1] != r {
-			p.heavy = append(p.heavy, r)
-		}
+// weigh seals a segment of twice the weight at once, and notes one of the
+// weight for the next tick.
+func (p *Partition) weigh(r *run, s *acs.Step, emit func(Emission)) {
+	if r.seg == nil || r.seg.Weight < p.cfg.MaxRunWeight {
+		return
 	}
-	p.relieve(p.sealTime(s.RecordedAt), emit)
+	if r.seg.Weight >= 2*p.cfg.MaxRunWeight {
+		p.seal(r, bySize, p.sealTime(s.RecordedAt), emit)
+	} else if n := len(p.heavy); n == 0 || p.heavy[n-1] != r {
+		p.heavy = append(p.heavy, r)
+	}
 }
 
 // Tick moves the clock to t and fires every timer that is due, ordered by
