@@ -132,6 +132,10 @@ func (i *Item) record() *Record {
 	if bytes.HasPrefix(i.Text, []byte(`{"createdAt"`)) {
 		return bare
 	}
+	if r, ok := keptLine(i.Text); ok {
+		r.Line = i.Line
+		return r
+	}
 	var k kept
 	if err := json.Unmarshal(i.Text, &k); err != nil || k.Topic == nil {
 		return bare
