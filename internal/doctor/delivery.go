@@ -94,13 +94,35 @@ func (p *patient) inputTopics(ctx context.Context, service string) ([]string, er
 	return names, nil
 }
 
+// describe waits a little for a coordinator that is only being made: on a new
+// cluster the first question about a group makes the topic that it is kept in.
+func (p *patient) describe(ctx context.Context, group string) (kadm.DescribedGroup, error) {
+	for tries := 0; ; tries++ {
+		described, err := p.c.Admin.DescribeGroups(ctx, group)
+		d := described[group]
+		if err == nil {
+			err = d.Err
+		}
+		if tries == 20 || !kerr.IsRetriable(err) {
+			if d.Group == "" && err != nil {
+				return d, err
+			}
+			return d, nil
+		}
+		select {
+		case <-ctx.Done():
+			return d, ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
 // members tells whether an instance of the service runs.
 func (p *patient) members(ctx context.Context, service, group string) error {
-	described, err := p.c.Admin.DescribeGroups(ctx, group)
+	d, err := p.describe(ctx, group)
 	if err != nil {
 		return err
 	}
-	d := described[group]
 	switch {
 	case errors.Is(d.Err, kerr.GroupIDNotFound), d.Err == nil && d.State == "Dead":
 		p.add(Warning, "start it; with another --group this check does not see it", "%s has never run: there is no group %s", service, group)

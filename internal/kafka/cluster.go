@@ -161,7 +161,7 @@ func (c *Cluster) Committed(ctx context.Context, group string) (kadm.OffsetRespo
 			return offsets, nil
 		case errors.Is(err, kerr.GroupIDNotFound):
 			return nil, nil
-		case !errors.Is(err, kerr.UnstableOffsetCommit):
+		case !kerr.IsRetriable(err): // a coordinator that moves, or loads, or is only being made
 			return nil, fmt.Errorf("committed offsets of %s: %w", group, err)
 		}
 		select {
