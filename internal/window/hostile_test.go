@@ -224,12 +224,36 @@ func (h *hostile) judge(t *testing.T, out *seen, normal float64) {
 }
 
 func hostiles() []hostile {
+	return slices.Concat(hostileRuns(), hostileLineage(), hostileTurns(), hostileOrder(), hostileLists(), hostileGraces())
+}
+
+// hostileRuns: many records or many runs.
+func hostileRuns() []hostile {
 	return []hostile{
 		{name: "a session of a million steps", turns: 170_000, records: 1_000_000, long: true, make: func(i int, s *acs.Step) {
 			session := s.Session
 			longRunStep(s, 1, i, 1_000_000, s.RecordedAt)
 			s.Session = session
 		}},
+		{name: "a session that may remember 10 hashes", turns: 50_000, records: 100_000, config: func(c *window.Config) { c.MaxRunIDs = 10 }, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+			s.AddProvenance().ID = fmt.Sprint("p", i)
+		}},
+		{name: "a partition full of sessions", long: true, records: 100_000, pressed: true, config: func(c *window.Config) { c.MaxOpenSteps = 10_000 }, make: func(i int, s *acs.Step) {
+			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i)
+		}},
+		{name: "100,000 sessions of two records each", long: true, records: 200_000, make: func(i int, s *acs.Step) {
+			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i/2)
+			if i%2 == 1 {
+				s.Method = acs.MethodSessionEnd
+			}
+		}, config: func(c *window.Config) { c.LateRetention = 30 * time.Second }},
+	}
+}
+
+// hostileLineage: many ids, parents and listed steps.
+func hostileLineage() []hostile {
+	return []hostile{
 		{name: "a million ids in one step", records: 1, huge: true, make: func(i int, s *acs.Step) {
 			s.Method = acs.MethodUserMessage
 			for k := range 1_000_000 {
@@ -266,92 +290,6 @@ func hostiles() []hostile {
 			p.ID, p.Origin = fmt.Sprint("p", i), "retrieved"
 			p.DerivedFrom = append(p.DerivedFrom, fmt.Sprint("p", (i+1)%100_000))
 		}},
-		{name: "100,000 turns, one after the other", turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
-			turnStep(s, i%2 == 0, i/2, "")
-		}},
-		{name: "100,000 turns, open together", turns: 100_000, records: 200_000, long: true, make: func(i int, s *acs.Step) {
-			turnStep(s, i < 100_000, i%100_000, "")
-		}},
-		{name: "100,000 turns that never end", turns: 100_000, records: 100_000, make: func(i int, s *acs.Step) {
-			turnStep(s, true, i, "")
-		}},
-		{name: "100,000 turns nested in a chain, inner ones end first", turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
-			if i < 100_000 {
-				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
-				return
-			}
-			turnStep(s, false, 199_999-i, "")
-		}},
-		{name: "100,000 turns nested in a chain that only the innermost works in", turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
-			if i < 100_000 {
-				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
-				return
-			}
-			s.Method, s.TurnID = acs.MethodUserMessage, "turn-99999"
-		}},
-		{name: "10,000 turns in a chain that ended, one goes on", turns: 10_000, records: 100_000, make: func(i int, s *acs.Step) {
-			if i < 20_000 {
-				turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
-				return
-			}
-			s.Method, s.TurnID = acs.MethodUserMessage, "turn-9999"
-		}},
-		{name: "turns of two sessions close by turns", turns: 20_000, records: 40_000, make: func(i int, s *acs.Step) {
-			s.Session = fmt.Sprintf("2222222%d-2222-4222-8222-222222222222", i%2)
-			k := i / 2
-			turnStep(s, k%2 == 0, k/2, "")
-			if k%2 == 1 {
-				s.StepCount = acs.Number{}
-			}
-		}},
-		{name: "turn summaries over a long memory", turns: 34_000, records: 100_000, make: func(i int, s *acs.Step) {
-			switch i % 3 {
-			case 0:
-				turnStep(s, true, i/3, "")
-			case 1:
-				s.Method, s.TurnID = acs.MethodUserMessage, fmt.Sprint("turn-", i/3)
-				p := s.AddProvenance()
-				p.ID, p.Origin = fmt.Sprint("p", i), "user_input"
-			case 2:
-				turnStep(s, false, i/3, "")
-				s.HasSummary = true
-				s.AddProvenance().DerivedFrom = []string{fmt.Sprint("p", i-1)}
-			}
-		}},
-		{name: "100,000 decisions to one step", records: 100_000, make: func(i int, s *acs.Step) {
-			if i == 0 {
-				s.Method, s.TurnID = acs.MethodToolCallRequest, "t"
-				return
-			}
-			s.Type, s.StepID, s.Decision = acs.TypeDecision, stepName(0), "allow"
-		}},
-		{name: "100,000 error responses to many steps", records: 100_000, make: func(i int, s *acs.Step) {
-			if i%2 == 0 {
-				s.Method, s.TurnID, s.ID = acs.MethodToolCallRequest, "t", `"`+s.StepID+`"`
-				return
-			}
-			s.Type, s.StepID, s.ID, s.ErrorResponse = acs.TypeDecision, "", `"`+stepName(i-1)+`"`, true
-		}},
-		{name: "100,000 error responses to one JSON-RPC id", records: 100_000, make: func(i int, s *acs.Step) {
-			s.ID = "7"
-			if i%2 == 0 {
-				s.Method, s.TurnID = acs.MethodToolCallRequest, "t"
-				return
-			}
-			s.Type, s.StepID, s.ErrorResponse = acs.TypeDecision, "", true
-		}},
-		{name: "conflicts in descending time order", records: 100_000, make: func(i int, s *acs.Step) {
-			s.Method, s.TurnID, s.StepID = acs.MethodUserMessage, fmt.Sprint("t", i%7), stepName(i%3)
-			s.EventTime = int64(100_000 - i)
-		}},
-		{name: "arrival out of order", turns: 50_000, records: 100_000, make: func(i int, s *acs.Step) {
-			turnStep(s, i%2 == 1, i/2, "")
-			s.EventTime = int64(100_000 - i)
-		}},
-		{name: "arrival at random", turns: 50_000, records: 100_000, make: func(i int, s *acs.Step) {
-			turnStep(s, i%2 == 1, i*7919%50_000, "")
-			s.EventTime = rand.New(rand.NewSource(int64(i))).Int63n(100_000)
-		}},
 		{name: "a mint with 30,000 parents, carried 1,000 times", records: 1001, make: func(i int, s *acs.Step) {
 			s.Method = acs.MethodUserMessage
 			p := s.AddProvenance()
@@ -382,7 +320,7 @@ func hostiles() []hostile {
 				*list = append(*list, stepName(k))
 			}
 		}},
-		{name: "compactions that list a few steps of many ids", records: 4000, make: func(i int, s *acs.Step) {
+		{name: "compactions that list a few steps of many ids", long: true, records: 4000, make: func(i int, s *acs.Step) {
 			if i < 4 {
 				s.Method = acs.MethodUserMessage
 				for k := range 20_000 {
@@ -397,10 +335,114 @@ func hostiles() []hostile {
 				s.EntriesCompacted = append(s.EntriesCompacted, stepName(k))
 			}
 		}},
+	}
+}
+
+// hostileTurns: many turns.
+func hostileTurns() []hostile {
+	return []hostile{
+		{name: "100,000 turns, one after the other", long: true, turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+		}},
+		{name: "100,000 turns, open together", turns: 100_000, records: 200_000, long: true, make: func(i int, s *acs.Step) {
+			turnStep(s, i < 100_000, i%100_000, "")
+		}},
+		{name: "100,000 turns that never end", long: true, turns: 100_000, records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, true, i, "")
+		}},
+		{name: "100,000 turns nested in a chain, inner ones end first", long: true, turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
+			if i < 100_000 {
+				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
+				return
+			}
+			turnStep(s, false, 199_999-i, "")
+		}},
+		{name: "100,000 turns nested in a chain that only the innermost works in", long: true, turns: 100_000, records: 200_000, make: func(i int, s *acs.Step) {
+			if i < 100_000 {
+				turnStep(s, true, i, fmt.Sprint("turn-", i-1))
+				return
+			}
+			s.Method, s.TurnID = acs.MethodUserMessage, "turn-99999"
+		}},
+		{name: "10,000 turns in a chain that ended, one goes on", turns: 10_000, records: 100_000, make: func(i int, s *acs.Step) {
+			if i < 20_000 {
+				turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
+				return
+			}
+			s.Method, s.TurnID = acs.MethodUserMessage, "turn-9999"
+		}},
+		{name: "turns of two sessions close by turns", turns: 20_000, records: 40_000, make: func(i int, s *acs.Step) {
+			s.Session = fmt.Sprintf("2222222%d-2222-4222-8222-222222222222", i%2)
+			k := i / 2
+			turnStep(s, k%2 == 0, k/2, "")
+			if k%2 == 1 {
+				s.StepCount = acs.Number{}
+			}
+		}},
+		{name: "turn summaries over a long memory", long: true, turns: 34_000, records: 100_000, make: func(i int, s *acs.Step) {
+			switch i % 3 {
+			case 0:
+				turnStep(s, true, i/3, "")
+			case 1:
+				s.Method, s.TurnID = acs.MethodUserMessage, fmt.Sprint("turn-", i/3)
+				p := s.AddProvenance()
+				p.ID, p.Origin = fmt.Sprint("p", i), "user_input"
+			case 2:
+				turnStep(s, false, i/3, "")
+				s.HasSummary = true
+				s.AddProvenance().DerivedFrom = []string{fmt.Sprint("p", i-1)}
+			}
+		}},
+	}
+}
+
+// hostileOrder: conflicts, answers and arrival.
+func hostileOrder() []hostile {
+	return []hostile{
+		{name: "100,000 decisions to one step", records: 100_000, make: func(i int, s *acs.Step) {
+			if i == 0 {
+				s.Method, s.TurnID = acs.MethodToolCallRequest, "t"
+				return
+			}
+			s.Type, s.StepID, s.Decision = acs.TypeDecision, stepName(0), "allow"
+		}},
+		{name: "100,000 error responses to many steps", records: 100_000, make: func(i int, s *acs.Step) {
+			if i%2 == 0 {
+				s.Method, s.TurnID, s.ID = acs.MethodToolCallRequest, "t", `"`+s.StepID+`"`
+				return
+			}
+			s.Type, s.StepID, s.ID, s.ErrorResponse = acs.TypeDecision, "", `"`+stepName(i-1)+`"`, true
+		}},
+		{name: "100,000 error responses to one JSON-RPC id", records: 100_000, make: func(i int, s *acs.Step) {
+			s.ID = "7"
+			if i%2 == 0 {
+				s.Method, s.TurnID = acs.MethodToolCallRequest, "t"
+				return
+			}
+			s.Type, s.StepID, s.ErrorResponse = acs.TypeDecision, "", true
+		}},
+		{name: "conflicts in descending time order", records: 100_000, make: func(i int, s *acs.Step) {
+			s.Method, s.TurnID, s.StepID = acs.MethodUserMessage, fmt.Sprint("t", i%7), stepName(i%3)
+			s.EventTime = int64(100_000 - i)
+		}},
+		{name: "arrival out of order", turns: 50_000, records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 1, i/2, "")
+			s.EventTime = int64(100_000 - i)
+		}},
+		{name: "arrival at random", long: true, turns: 50_000, records: 100_000, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 1, i*7919%50_000, "")
+			s.EventTime = rand.New(rand.NewSource(int64(i))).Int63n(100_000)
+		}},
+	}
+}
+
+// hostileLists: many things that a run remembers by name.
+func hostileLists() []hostile {
+	return []hostile{
 		{name: "100,000 agents", records: 100_000, make: func(i int, s *acs.Step) {
 			s.Method, s.AgentID = acs.MethodUserMessage, fmt.Sprint("agent-", i)
 		}},
-		{name: "100,000 subagents, and turns that close", turns: 50_000, records: 200_000, make: func(i int, s *acs.Step) {
+		{name: "100,000 subagents, and turns that close", long: true, turns: 50_000, records: 200_000, make: func(i int, s *acs.Step) {
 			if i%2 == 0 {
 				s.Method, s.SubagentSessionID, s.ParentStepID = acs.MethodSubagentStart, fmt.Sprint("child-", i), stepName(i-1)
 				return
@@ -420,20 +462,28 @@ func hostiles() []hostile {
 				s.Method, s.InnerID = "protocols/MCP/tools/call", "1"
 			}
 		}},
-		{name: "a session that may remember 10 hashes", turns: 50_000, records: 100_000, config: func(c *window.Config) { c.MaxRunIDs = 10 }, make: func(i int, s *acs.Step) {
-			turnStep(s, i%2 == 0, i/2, "")
-			s.AddProvenance().ID = fmt.Sprint("p", i)
-		}},
-		{name: "a partition full of sessions", records: 100_000, pressed: true, config: func(c *window.Config) { c.MaxOpenSteps = 10_000 }, make: func(i int, s *acs.Step) {
-			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i)
-		}},
-		{name: "100,000 sessions of two records each", records: 200_000, make: func(i int, s *acs.Step) {
-			s.Method, s.Session = acs.MethodUserMessage, fmt.Sprintf("%08x-2222-4222-8222-222222222222", i/2)
-			if i%2 == 1 {
-				s.Method = acs.MethodSessionEnd
-			}
-		}, config: func(c *window.Config) { c.LateRetention = 30 * time.Second }},
 	}
+}
+
+// hostileGraces: with graces of 0 each turn is analysed as it closes, not once a
+// tick, and so costs as much as its open segment is long, which the weight bounds.
+func hostileGraces() []hostile {
+	return []hostile{
+		{name: "turns at graces of zero", factor: 150, turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, "")
+		}},
+		{name: "nested turns at graces of zero", factor: 150, turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
+			turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
+		}},
+		{name: "conflicts at graces of zero", records: 20_000, config: noGraces, make: func(i int, s *acs.Step) {
+			s.Method, s.TurnID, s.StepID = acs.MethodUserMessage, fmt.Sprint("t", i%7), stepName(i%3)
+			s.EventTime = int64(100_000 - i)
+		}},
+	}
+}
+
+func noGraces(c *window.Config) {
+	c.CompleteGrace, c.Grace, c.SealGrace, c.LateGrace = 0, 0, 0, 0
 }
 
 // turnStep makes a turnStart or a turnEnd of turn k.
