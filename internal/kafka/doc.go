@@ -17,8 +17,9 @@
 //     aborts it with its InitProducerID; if none comes, the coordinator does
 //     after the transaction timeout (10 s).
 //  4. Tasks add what belongs to the end of the batch (state, coverage,
-//     checkpoint); the client flushes. A record that cannot be written makes
-//     the loop abort and leave.
+//     checkpoint); the client flushes, and every record has been acknowledged
+//     before the commit is decided. A record that cannot be written makes the
+//     loop abort and leave: the client itself would commit without it.
 //  5. The consumed offsets, with the metadata of the tasks, are added to the
 //     transaction. A crash leaves an open transaction, as in 3.
 //  6. EndTxn: the transaction coordinator writes its decision. From here on
@@ -28,9 +29,17 @@
 //     the topic's last stable offset.
 //  7. Tasks are told; rebalances may go on.
 //
-// If step 6 ends in an abort, or its outcome is not known, every task that took
-// part is dropped and opened again from what is committed: the same code as at
-// the start of the process. No error is retried at its place. The loop closes
-// its client and a new one comes back ([Supervise]); its InitProducerID waits
-// for an undecided transaction of the old one and fences it.
+// If step 6 ends in an abort, every task that took part is dropped and opened
+// again from what is committed: the same code as at the start of the process.
+// After an abort that the client reports without an error, the loop compares the
+// offsets that the client goes on from with those that the brokers have: after
+// some answers the client takes for aborted what has committed. No error is
+// retried at its place. The loop closes its client and a new one comes back
+// ([Supervise]); its InitProducerID, before anything else, waits for an undecided
+// transaction of the old one and fences it.
+//
+// A graceful stop commits the open transaction. A service with more to write then
+// (the aggregator's snapshots) first writes a record into each of its input
+// partitions ([Parts.Last]): so the last transaction commits an offset of each,
+// which the group refuses from an instance that has lost the partition unawares.
 package kafka
