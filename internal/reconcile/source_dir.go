@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +23,20 @@ import (
 // deployment's. A topic has as many partitions as prov.steps seems to have.
 type Dir struct {
 	Path, Prefix string
-	// Partitions of the partitioned topics; 0: one more than the largest that any
-	// file names.
+	// Count of the partitioned topics' partitions; 0: one more than the largest that
+	// any file names.
 	Count int32
+
+	parts map[dirPartition][]part // where the lines of a partition stand
 }
+
+type dirPartition struct {
+	topic string
+	index int32
+}
+
+// part of a file, in bytes.
+type part struct{ from, to int64 }
 
 // line is a line of such a file.
 type line struct {
@@ -52,6 +63,7 @@ func (d *Dir) Partitions(ctx context.Context) ([]Partition, error) {
 	}
 	counts := map[string]int32{}
 	largest := d.Count
+	d.parts = map[dirPartition][]part{}
 	for _, f := range files {
 		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl")
 		base, ours := strings.CutPrefix(topic, d.Prefix)
@@ -59,8 +71,21 @@ func (d *Dir) Partitions(ctx context.Context) ([]Partition, error) {
 			continue
 		}
 		n := int32(0)
-		err := d.lines(ctx, topic, func(l *line) error {
+		err := d.lines(ctx, topic, part{0, math.MaxInt64}, func(text []byte, at part) error {
+			var l struct {
+				Partition int32 `json:"partition"`
+			}
+			if err := json.Unmarshal(text, &l); err != nil {
+				return err
+			}
 			n = max(n, l.Partition+1)
+			list := d.parts[dirPartition{topic, l.Partition}]
+			if len(list) > 0 && list[len(list)-1].to == at.from {
+				list[len(list)-1].to = at.to
+			} else {
+				list = append(list, at)
+			}
+			d.parts[dirPartition{topic, l.Partition}] = list
 			return nil
 		})
 		if err != nil {
@@ -92,51 +117,62 @@ func (d *Dir) Partitions(ctx context.Context) ([]Partition, error) {
 // Read implements [Source].
 func (d *Dir) Read(ctx context.Context, p Partition, f func(*Record) error) error {
 	last := int64(-1)
-	return d.lines(ctx, p.Topic, func(l *line) error {
-		if l.Partition != p.Index {
-			return nil
-		}
-		if l.Offset <= last {
-			return fmt.Errorf("offset %d comes after %d: the file is not in the order of the partition", l.Offset, last)
-		}
-		last = l.Offset
-		r, err := l.record()
+	for _, at := range d.parts[dirPartition{p.Topic, p.Index}] {
+		err := d.lines(ctx, p.Topic, at, func(text []byte, _ part) error {
+			var l line
+			if err := json.Unmarshal(text, &l); err != nil {
+				return err
+			}
+			if l.Offset <= last {
+				return fmt.Errorf("offset %d comes after %d: the file is not in the order of the partition", l.Offset, last)
+			}
+			last = l.Offset
+			r, err := l.record()
+			if err != nil {
+				return fmt.Errorf("partition %d, offset %d: %w", l.Partition, l.Offset, err)
+			}
+			return f(r)
+		})
 		if err != nil {
-			return fmt.Errorf("partition %d, offset %d: %w", l.Partition, l.Offset, err)
+			return err
 		}
-		return f(r)
-	})
+	}
+	return nil
 }
 
-func (d *Dir) lines(ctx context.Context, topic string, f func(*line) error) error {
+// lines calls f with the lines of a part of a topic's file, and where they
+// stand.
+func (d *Dir) lines(ctx context.Context, topic string, within part, f func(text []byte, at part) error) error {
 	name := filepath.Join(d.Path, topic+".jsonl")
 	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	if _, err := file.Seek(within.from, io.SeekStart); err != nil {
+		return err
+	}
 	in := bufio.NewReaderSize(file, 1<<20)
-	for n := 1; ; n++ {
+	for at := within.from; at < within.to; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		text, err := in.ReadBytes('\n')
+		next := at + int64(len(text))
 		if len(bytes.TrimSpace(text)) > 0 {
-			var l line
-			if err := json.Unmarshal(text, &l); err != nil {
-				return fmt.Errorf("%s, line %d: %w", name, n, err)
-			}
-			if err := f(&l); err != nil {
-				return fmt.Errorf("%s, line %d: %w", name, n, err)
+			if err := f(text, part{at, next}); err != nil {
+				return fmt.Errorf("%s, at byte %d: %w", name, at, err)
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s, line %d: %w", name, n, err)
+			return fmt.Errorf("%s, at byte %d: %w", name, at, err)
 		}
+		at = next
 	}
+	return nil
 }
 
 func (l *line) record() (*Record, error) {

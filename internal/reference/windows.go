@@ -383,19 +383,26 @@ func (p *Partition) tick(t int64) {
 		p.start(t)
 	}
 	p.clock = max(p.clock, t)
-	for {
-		var due []timer
-		for _, r := range p.runs {
-			for _, t := range p.timersOf(r, p.clock) {
-				if t.due <= p.clock {
-					due = append(due, t)
-				}
+	next := map[*run]timer{} // of each run the first timer that is due
+	look := func(r *run) {
+		delete(next, r)
+		for _, t := range p.timersOf(r, p.clock) {
+			if first, ok := next[r]; t.due <= p.clock && (!ok || t.compare(first) < 0) {
+				next[r] = t
 			}
 		}
-		if len(due) == 0 {
-			break
+	}
+	for _, r := range p.runs {
+		look(r)
+	}
+	for len(next) > 0 {
+		t := slices.MinFunc(slices.Collect(maps.Values(next)), timer.compare)
+		p.fire(t, p.clock)
+		if p.runs[t.run.key] == t.run {
+			look(t.run)
+		} else {
+			delete(next, t.run)
 		}
-		p.fire(slices.MinFunc(due, timer.compare), p.clock)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.runs)) {
 		r := p.runs[key]
