@@ -42,13 +42,6 @@ func (t *tally) count(code lineage.Code) {
 	t.counts[i].n++
 }
 
-func (t *tally) add(a anomaly) {
-	t.count(a.code)
-	if len(t.first) < toldAnomalies {
-		t.first = append(t.first, a)
-	}
-}
-
 // addFact adds a fact of the open segment; its strings are made only when it
 // is listed.
 func (t *tally) addFact(v *view, f *lineage.Fact) {

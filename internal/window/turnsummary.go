@@ -38,7 +38,6 @@ type turnSummary struct {
 	members   int
 	missing   float64
 	agent     string
-	hasAgent  bool
 	provs     provenance.Summary
 	decisions decisionCounts
 	times     times
