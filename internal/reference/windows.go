@@ -101,7 +101,7 @@ type turnState struct {
 	since int64 // arrivals from here on
 	quick bool  // it was closed, and ended then
 	dueAt int64 // at of the record that reopened it
-	// A turnEnd came, counted or not, and at of the first one.
+	// A turnEnd came, counted or not, and the smallest at of one.
 	ending bool
 	endAt  int64
 }
@@ -228,7 +228,7 @@ func (r *run) touch(rec *record) {
 		s.open, s.since, s.dueAt = true, rec.seq, rec.at
 		s.quick, s.ending = s.ended, false
 	}
-	if step && !s.ending && acs.HookOf(rec.step.Method) == acs.HookTurnEnd {
+	if step && acs.HookOf(rec.step.Method) == acs.HookTurnEnd && (!s.ending || rec.at < s.endAt) {
 		s.ending, s.endAt = true, rec.at
 	}
 }
