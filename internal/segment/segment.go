@@ -239,7 +239,7 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	g.addMore(&st, s)
 
 	i := int32(len(g.Steps))
-	g.Steps = append(g.Steps, st)
+	g.Steps = append(tight(g.Steps), st)
 	g.dedupe[slot] = i + 1
 	g.added(s)
 	if st.Rejected {
@@ -380,7 +380,7 @@ func (g *Segment) addDecision(s *acs.Step) Added {
 		reasonCodes: g.addList(s.ReasonCodes), cited: g.addList(s.Cited), prov: g.addProvs(s.Provenance),
 		IsError: s.ErrorResponse, HasErrorCode: s.ErrorCode.Set,
 	}
-	g.Decisions = append(g.Decisions, d)
+	g.Decisions = append(tight(g.Decisions), d)
 	g.dedupe[slot] = -int32(len(g.Decisions))
 	g.added(s)
 	return New
@@ -579,4 +579,15 @@ func (g *Segment) Find(s *acs.Step) Ref {
 		return StepRef(int32(at))
 	}
 	return NoRef
+}
+
+// tight makes room for one more by a quarter, not by doubling: runs are short,
+// and what they hold unused is held as long as they are open.
+func tight[T any](s []T) []T {
+	if len(s) < cap(s) {
+		return s
+	}
+	grown := make([]T, len(s), len(s)+max(4, len(s)/4))
+	copy(grown, s)
+	return grown
 }
