@@ -345,6 +345,12 @@ func backlog(t *testing.T, c *kafkatest.Cluster, frozen []string) {
 			t.Fatal(err)
 		}
 	}
+	// A service that was fenced takes its time to come back; until then the
+	// outputs stand still as well.
+	adm := kadm.NewClient(c.Client(t))
+	for begin := time.Now(); count(t, adm, c.Topic(topics.DAGs)) < 120 && time.Since(begin) < 2*time.Minute; {
+		time.Sleep(200 * time.Millisecond)
+	}
 	o := finish(t, c, d, 5*time.Second)
 	if len(o.Anomaly) != 0 {
 		t.Errorf("anomalies %v in a fleet without faults", o.Anomaly)
