@@ -137,9 +137,6 @@ func (f *Facts) decision(r segment.Ref) {
 	if o.StepOf[r.Decision()] == segment.Nowhere && !o.Mem.MemoryLimited() {
 		f.add(r, DecisionWithoutStep, "")
 	}
-	if d.RejectedKind != segment.None {
-		f.add(r, StepRejected, f.text(d.RejectedKind))
-	}
 	f.provenance(r, g.DecisionProvs(d), g.DecisionProvStart(d), false)
 	f.lastAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
 }
