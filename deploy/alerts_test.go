@@ -273,8 +273,11 @@ func TestAlertsOnLag(t *testing.T) {
 	before := w.gather(t)
 	w.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.KafkaStorageError, Count: -1})
 	w.send(t, 2, 4)
-	until(t, "lag is seen", func() bool { return sum(w.gather(t), "provstream_consumer_lag_seconds", "service", "ingest") > 0 })
-	now := w.gather(t)
+	var now []*dto.MetricFamily
+	until(t, "lag is seen", func() bool {
+		now = w.gather(t)
+		return sum(now, "provstream_consumer_lag_seconds", "service", "ingest") > 0
+	})
 	age(now, "provstream_consumer_lag_seconds", 300)
 	age(now, "provstream_aggregator_clock_age_seconds", 300)
 	evaluate(t, [][]*dto.MetricFamily{before, now}, time.Now().Add(-10*time.Minute),
@@ -331,11 +334,11 @@ func TestAlertOnOldCheckpoint(t *testing.T) {
 		return ok && strings.Contains(e.TransactionalID, pipeline.Signer)
 	}})
 	w.send(t, 2, 4)
+	var now []*dto.MetricFamily // of a moment at which the signer lives
 	until(t, "DAGs wait", func() bool {
-		now := w.gather(t)
+		now = w.gather(t)
 		return sum(now, "provstream_consumer_lag_records", "service", pipeline.Signer) > 0 && series(now, "provstream_signer_checkpoint_timestamp_seconds") > 0
 	})
-	now := w.gather(t)
 	evaluate(t, [][]*dto.MetricFamily{now, now}, time.Now(), []string{"ProvstreamCheckpointOld"}, []string{"ProvstreamCheckpointOld"})
 }
 
@@ -349,10 +352,11 @@ func TestAlertOnSlowRestore(t *testing.T) {
 	}
 	w.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Count: -1, Err: kerr.KafkaStorageError, Topic: w.Topic(topics.AggregatorState)})
 	w.start(t, w.config())
+	var now []*dto.MetricFamily
 	until(t, "partitions are opening", func() bool {
-		return sum(w.gather(t), "provstream_partitions", "service", pipeline.Aggregator, "state", "opening") > 0
+		now = w.gather(t)
+		return sum(now, "provstream_partitions", "service", pipeline.Aggregator, "state", "opening") > 0
 	})
-	now := w.gather(t)
 	evaluate(t, [][]*dto.MetricFamily{now, now}, time.Now(), []string{"ProvstreamRestoreSlow", "ProvstreamNotReady"}, []string{"ProvstreamRestoreSlow", "ProvstreamNotReady"})
 }
 
