@@ -22,7 +22,10 @@ type LoopSpec struct {
 	// without it the loop stops for good, because what is skipped is missing
 	// from its state.
 	Resets bool
-	last   func(context.Context) map[Partition]int64 // see [Parts.Last]
+	// OldTimestamps is set where records are produced with timestamps of the
+	// past: they must not count as overdue.
+	OldTimestamps bool
+	last          func(context.Context) map[Partition]int64 // see [Parts.Last]
 	// OnTransaction is told of every end of a transaction.
 	OnTransaction func(TransactionEnd)
 	// OnTasks is told when tasks opened, are opening, or went.

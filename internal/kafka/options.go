@@ -71,6 +71,11 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.OnPartitionsLost(l.lost),
 	}
 	opts = append(opts, producerOptions(l.cfg.Prefix)...)
+	if l.spec.OldTimestamps {
+		// The client counts the time for delivery from a record's timestamp. The
+		// flush before a commit is bounded anyhow.
+		opts = append(opts, kgo.RecordDeliveryTimeout(0))
+	}
 	if l.spec.clientHooks != nil {
 		opts = append(opts, kgo.WithHooks(l.spec.clientHooks()...))
 	}
