@@ -13,6 +13,11 @@ import (
 	"provstream/internal/topics"
 )
 
+// drainPatience is how long the outputs must stand still while runs are open: they
+// may have nothing to close them, or a service may be on its way back from a
+// freeze and the clock stands.
+const drainPatience = 45 * time.Second
+
 // Drain waits until the topics that runs and evidence go to have stood still for
 // the time quiet and no service has a record before it that it has not read. It
 // fails when the context ends, or when an instance ends by itself.
@@ -21,6 +26,7 @@ func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, opts []kgo.O
 	last, since := int64(-1), time.Now()
 	what := "nothing yet"
 	for {
+		pause := 100 * time.Millisecond
 		if err := d.Unexpected(); err != nil {
 			return err
 		}
@@ -32,14 +38,20 @@ func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, opts []kgo.O
 		if err == nil && time.Since(since) > quiet {
 			var unread int64
 			if unread, what, err = d.unread(ctx, adm, opts); err == nil && unread == 0 {
-				return nil
+				var log *Replay
+				if log, err = ReplayLog(ctx, opts, d.Prefix, d.Windows); err == nil && (log.done() || time.Since(since) > max(quiet, drainPatience)) {
+					return nil
+				}
+				if err == nil {
+					what = fmt.Sprintf("%d records of open runs", log.Open)
+				}
 			}
-			since = since.Add(time.Second)
+			pause = time.Second
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not drained: %s, last error %v: %w", what, err, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

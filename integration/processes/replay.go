@@ -18,6 +18,7 @@ import (
 type Replay struct {
 	Records     int64 // of prov.steps
 	DAGs        int64
+	Open        int      // records of runs that the log leaves open
 	Differences []string // to what stands on prov.runs; at most ten are told
 }
 
@@ -55,6 +56,9 @@ func ReplayLog(ctx context.Context, opts []kgo.Opt, prefix string, cfg window.Co
 	if err != nil {
 		return nil, err
 	}
+	for _, m := range machines {
+		r.Open += m.Stats().OpenSteps
+	}
 	next := make(map[int32]int)
 	err = ReadTopic(ctx, opts, prefix+topics.Runs, func(rec *kgo.Record) error {
 		i := next[rec.Partition]
@@ -87,3 +91,7 @@ func (r *Replay) differ(format string, args ...any) {
 		r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 	}
 }
+
+// done reports whether the log leaves nothing open and everything it gives
+// stands on prov.runs.
+func (r *Replay) done() bool { return r.Open == 0 && len(r.Differences) == 0 }
