@@ -70,10 +70,10 @@ func (g *Graph) Build(order *segment.Order, index *provenance.Index) {
 	g.Order, g.Index = order, index
 	g.placeNodes()
 	n := len(order.Seg.Steps)
-	g.inferredLineage = resize(g.inferredLineage, n)
-	g.inferredCall = resize(g.inferredCall, n)
-	g.resultOf = resize(g.resultOf, n)
-	g.callFound = resize(g.callFound, n)
+	g.inferredLineage = segment.Resize(g.inferredLineage, n)
+	g.inferredCall = segment.Resize(g.inferredCall, n)
+	g.resultOf = segment.Resize(g.resultOf, n)
+	g.callFound = segment.Resize(g.callFound, n)
 	g.edges, g.Cuts = g.edges[:0], g.Cuts[:0]
 	if g.Nodes == 0 {
 		return
@@ -89,7 +89,7 @@ func (g *Graph) Build(order *segment.Order, index *provenance.Index) {
 // remembered and gave a DAG.
 func (g *Graph) placeNodes() {
 	o := g.Order
-	g.nodeOf = resize(g.nodeOf, len(o.Refs))
+	g.nodeOf = segment.Resize(g.nodeOf, len(o.Refs))
 	g.refs = g.refs[:0]
 	g.base, g.segmentNode = 0, noNode
 	if o.Mem != nil {
@@ -153,12 +153,3 @@ func (g *Graph) HasResult(step int32) bool { return g.resultOf[step] != 0 }
 
 // FoundCall reports whether rule 2 found the call of a result or answer.
 func (g *Graph) FoundCall(step int32) bool { return g.callFound[step] }
-
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n, n+n/4)
-	}
-	s = s[:n]
-	clear(s)
-	return s
-}

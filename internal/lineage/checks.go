@@ -14,9 +14,9 @@ import (
 func (f *Facts) prepare() {
 	o, g := f.order, f.order.Seg
 	n := g.Syms.Len()
-	f.stamps, f.stamp = resize(f.stamps, n), 0
-	f.heads, f.agents = resize(f.heads, n), resize(f.agents, n)
-	f.denied = resize(f.denied, len(g.Steps))
+	f.stamps, f.stamp = segment.Resize(f.stamps, n), 0
+	f.heads, f.agents = segment.Resize(f.heads, n), segment.Resize(f.agents, n)
+	f.denied = segment.Resize(f.denied, len(g.Steps))
 	f.publishes, f.lastAsk, f.anyAgent, f.promised = false, false, false, false
 	f.stopped, f.started, f.skills, f.turnSteps, f.recalled = nil, nil, nil, nil, nil
 	f.numbers, f.numberOf = nil, nil

@@ -141,7 +141,7 @@ func (f *Facts) Codes(r segment.Ref) []string {
 
 // settle puts the facts in the order in which they are told.
 func (f *Facts) settle() {
-	f.masks = resize(f.masks, len(f.order.Refs))
+	f.masks = segment.Resize(f.masks, len(f.order.Refs))
 	if len(f.All) == 0 {
 		return
 	}
@@ -220,12 +220,3 @@ func (f *Facts) mark(s segment.Sym) bool {
 }
 
 func (f *Facts) marked(s segment.Sym) bool { return f.stamps[s] == f.stamp }
-
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n, n+n/4)
-	}
-	s = s[:n]
-	clear(s)
-	return s
-}

@@ -130,9 +130,9 @@ func (g *Segment) compareCoordinates(ta, tb Sym, pa, pb int32, oa, ob int64, ia,
 // first (rules.md §1). A rejected step is neither winner nor loser.
 func (o *Order) settleConflicts() {
 	g := o.Seg
-	o.Standing = resize(o.Standing, len(g.Steps))
-	o.winner = resize(o.winner, g.Syms.Len())
-	o.rejected = resize(o.rejected, g.Syms.Len())
+	o.Standing = Resize(o.Standing, len(g.Steps))
+	o.winner = Resize(o.winner, g.Syms.Len())
+	o.rejected = Resize(o.rejected, g.Syms.Len())
 	for _, i := range o.sorted {
 		s := &g.Steps[i]
 		if s.Rejected {
@@ -191,8 +191,8 @@ func (o *Order) resolveForDecision(id Sym) int32 {
 // first step of the segment with the same JSON-RPC id (rules.md §3).
 func (o *Order) joinDecisions() {
 	g := o.Seg
-	o.StepOf = resize(o.StepOf, len(g.Decisions))
-	o.RequestID = resize(o.RequestID, len(g.Decisions))
+	o.StepOf = Resize(o.StepOf, len(g.Decisions))
+	o.RequestID = Resize(o.RequestID, len(g.Decisions))
 	o.indexIDs()
 	for i := range g.Decisions {
 		d := &g.Decisions[i]
@@ -231,7 +231,7 @@ func (o *Order) indexIDs() {
 	if !any {
 		return
 	}
-	o.byID = resize(o.byID, g.Syms.Len())
+	o.byID = Resize(o.byID, g.Syms.Len())
 	for _, i := range o.sorted {
 		s := &g.Steps[i]
 		if s.jsonID != None && o.byID[s.jsonID] == 0 && (o.Standing[i] == Counted || o.Standing[i] == Handshake) {
@@ -252,8 +252,8 @@ func (o *Order) stepWithID(id Sym) int32 {
 // instant.
 func (o *Order) merge() {
 	g := o.Seg
-	o.StepPos = resize(o.StepPos, len(g.Steps))
-	o.DecisionPos = resize(o.DecisionPos, len(g.Decisions))
+	o.StepPos = Resize(o.StepPos, len(g.Steps))
+	o.DecisionPos = Resize(o.DecisionPos, len(g.Decisions))
 	for p, i := range o.sorted {
 		o.StepPos[i] = int32(p)
 	}
@@ -322,8 +322,8 @@ func (o *Order) Pos(r Ref) int32 {
 	return o.DecisionPos[r.Decision()]
 }
 
-// resize returns s with n zero elements, reusing its storage.
-func resize[T any](s []T, n int) []T {
+// Resize returns s with n zero elements, reusing its storage.
+func Resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, n+n/4)
 	}

@@ -44,8 +44,8 @@ func (m *Memory) Turn(id []byte) TurnMemory {
 }
 
 func (t *Turns) reset(n int) {
-	t.Start, t.End, t.Parent = resize(t.Start, n), resize(t.End, n), resize(t.Parent, n)
-	t.List, t.listed = t.List[:0], resize(t.listed, n)
+	t.Start, t.End, t.Parent = Resize(t.Start, n), Resize(t.End, n), Resize(t.Parent, n)
+	t.List, t.listed = t.List[:0], Resize(t.listed, n)
 	for i := range t.Start {
 		t.Start[i], t.End[i] = Nowhere, Nowhere
 	}
