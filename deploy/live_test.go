@@ -96,7 +96,7 @@ func parseDesc(s string) metric {
 		v, _, _ := strings.Cut(rest, to)
 		return v
 	}
-	m := metric{name: between(`fqName: "`, `"`), help: between(`help: "`, `", constLabels`)}
+	m := metric{name: between(`fqName: "`, `"`), help: between(`help: "`, `", `)}
 	var labels []string
 	for _, part := range strings.Split(between("constLabels: {", "}"), ",") {
 		if name, _, ok := strings.Cut(part, "="); ok {

@@ -65,6 +65,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("%s does not list %s; run go test ./deploy -run TestMetricsAreDocumented -update", metricsDoc, name)
 		case d.kind != c.kind || d.labels != c.labels:
 			t.Errorf("%s: %s is a %s with labels [%s]; it says %s [%s]", metricsDoc, name, c.kind, c.labels, d.kind, d.labels)
+		case d.help != c.help:
+			t.Errorf("%s: %s means %q; it says %q", metricsDoc, name, c.help, d.help)
 		}
 	}
 	for name := range doc {
