@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -52,7 +53,7 @@ func (l *Loop) end() error {
 			metadata[key] = w.metadata
 		}
 	}
-	committed, err := l.session.end(withMetadata(ctx, metadata), failure == nil)
+	committed, err := l.endSession(withMetadata(ctx, metadata), failure == nil)
 	if l.spec.OnTransaction != nil {
 		l.out.mu.Lock()
 		e := TransactionEnd{
@@ -88,6 +89,31 @@ func (l *Loop) end() error {
 	}
 	l.session.allowRebalance()
 	return nil
+}
+
+// A commit takes milliseconds; one that takes so long may be waiting for what it
+// itself holds up.
+const endPatience = 500 * time.Millisecond
+
+// endSession ends the client's transaction. Before a commit the client waits for a
+// heartbeat of its own. Where the group has thrown this member out (the process
+// was frozen, or cut off) no heartbeat comes any more: the client wants to tell of
+// the loss first, which the poll forbids until the end of the transaction. So an
+// end that takes long lets it tell; it then aborts. A commit that has got past its
+// heartbeat holds the client's own lock against rebalances and is not disturbed.
+func (l *Loop) endSession(ctx context.Context, commit bool) (committed bool, err error) {
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-ended:
+		case <-time.After(endPatience):
+			l.session.allowRebalance()
+		}
+	})
+	defer wg.Wait()
+	defer close(ended)
+	return l.session.end(ctx, commit)
 }
 
 // positions compares what the client goes on from after a commit that failed
