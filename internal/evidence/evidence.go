@@ -7,7 +7,7 @@
 // one as it was. The shell takes over the new one when its transaction has
 // committed and forgets it when the transaction has aborted, so the order of
 // effects is: parse and check all → sign → append to the log → prove → sign
-// the head → verify what was made → produce and commit. A crash anywhere
+// the head → verify what was made, by samples → produce and commit. A crash anywhere
 // before the commit leaves heads that only a reader of uncommitted records
 // sees, and each of them is a prefix of the same tree: leaf i is the i-th
 // committed record of prov.runs, whatever is signed again.

@@ -64,6 +64,7 @@ func Run(ctx context.Context, cfg Config) error {
 		Topics: []string{`acs\.hooks\..+`, `acs\.decisions`},
 		Regex:  true,
 		Resets: true,
+		Align:  alignWithin,
 	}, func(c *kafka.Cluster) (kafka.Parts, error) {
 		if err := kafka.WarnOfHooks(ctx, c, cfg.Config); err != nil {
 			return kafka.Parts{}, err
@@ -71,6 +72,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return kafka.Parts{Open: func(_ context.Context, in kafka.Input) (kafka.Task, error) { return s.open(c, in) }}, nil
 	})
 }
+
+// alignWithin is how far the hook partitions of a backlog may be apart.
+const alignWithin = 10 * time.Second
 
 // service is what the tasks of one process share. Readers are not safe for
 // concurrent use: a task borrows one for a batch, which also bounds how many

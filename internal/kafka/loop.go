@@ -26,6 +26,9 @@ type LoopSpec struct {
 	// past: they must not count as overdue.
 	OldTimestamps bool
 	last          func(context.Context) map[Partition]int64 // see [Parts.Last]
+	// Align is how far a partition of a backlog may be ahead of the others, in
+	// the time of its records; 0 lets each go as fast as it comes.
+	Align time.Duration
 	// OnTransaction is told of every end of a transaction.
 	OnTransaction func(TransactionEnd)
 	// OnTasks is told when tasks opened, are opening, or went.
@@ -57,7 +60,7 @@ const (
 	// What one fetch may hold of one partition, and of all. The latter is not to
 	// be met before the former: where it ends a response, kfake forgets to list
 	// the aborted transactions in it.
-	partitionBytes = 512 << 10
+	partitionBytes = 64 << 10
 	fetchBytes     = 96 << 20
 
 	// defaultMessageBytes is the brokers' message.max.bytes.
@@ -100,6 +103,7 @@ type Loop struct {
 	wake   func()       // ends the poll that is under way
 	// how many tasks are open, and are opening
 	opened, opening int
+	backlog         map[Partition]int64 // see align: ends of partitions that had something to read
 
 	failed  chan error // first failure of a worker
 	workers map[Partition]*worker
@@ -110,6 +114,11 @@ type Loop struct {
 	records int
 	bytes   int
 	jobs    sync.WaitGroup // jobs that workers have not finished
+
+	// What align waits for, the offset it was at when it moved, and when.
+	last      *worker
+	lastGiven int64
+	lastMoved time.Time
 }
 
 // groupEvent is a change of the assignment.
@@ -123,7 +132,7 @@ func NewLoop(cfg Config, cluster *Cluster, spec LoopSpec, open OpenTask) *Loop {
 	cfg = cfg.WithDefaults()
 	l := &Loop{
 		cfg: cfg, spec: spec, cluster: cluster, open: open, log: cfg.Logger,
-		failed: make(chan error, 1), workers: make(map[Partition]*worker),
+		failed: make(chan error, 1), workers: make(map[Partition]*worker), backlog: make(map[Partition]int64),
 	}
 	l.life, l.kill = context.WithCancel(context.Background())
 	return l
@@ -265,7 +274,11 @@ func (l *Loop) take(ctx context.Context, wait time.Duration) error {
 		return err
 	default:
 	}
-	return l.dispatch(fetches)
+	if err := l.dispatch(fetches); err != nil {
+		return err
+	}
+	l.align(time.Now())
+	return nil
 }
 
 // dispatch gives a poll's records to their workers, beginning a transaction
@@ -297,7 +310,9 @@ func (l *Loop) dispatchPartition(ft kgo.FetchTopicPartition) error {
 			return err
 		}
 	}
-	w.touched, w.given = true, ft.Records[len(ft.Records)-1].Offset+1
+	last := ft.Records[len(ft.Records)-1]
+	w.touched, w.given, w.readTo = true, last.Offset+1, ft.LastStableOffset
+	w.givenAt = min(last.Timestamp.UnixMilli(), time.Now().UnixMilli())
 	l.records += len(ft.Records)
 	for _, r := range ft.Records {
 		l.bytes += len(r.Key) + len(r.Value)

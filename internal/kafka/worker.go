@@ -3,13 +3,15 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // worker runs the task of one partition on a goroutine of its own. The loop
-// owns touched and given; the goroutine owns task, next, stamp and metadata (the loop reads
+// owns touched to held; the goroutine owns task, next, stamp and metadata (the loop reads
 // them only between jobs). The jobs channel is the bounded queue: a slow
 // partition holds up the loop.
 type worker struct {
@@ -22,6 +24,9 @@ type worker struct {
 
 	touched bool  // took part in the open transaction
 	given   int64 // the offset behind the last record that was given to it
+	givenAt int64 // and that record's time, ms, at most the time it came
+	readTo  int64 // the end of the partition as it was then
+	held    bool  // paused by align
 
 	task     Task
 	next     int64
@@ -44,12 +49,14 @@ type job struct {
 // of one assignment.
 type committedOnce func() (map[Partition]Input, error)
 
-func (l *Loop) lookup() committedOnce {
+// lookup is for partitions of these topics.
+func (l *Loop) lookup(topics ...string) committedOnce {
 	return sync.OnceValues(func() (map[Partition]Input, error) {
 		offsets, err := l.cluster.Committed(l.life, l.cfg.Group)
 		if err != nil {
 			return nil, err
 		}
+		l.findBacklog(offsets, topics)
 		m := make(map[Partition]Input)
 		for topic, partitions := range offsets {
 			for p, o := range partitions {
@@ -161,7 +168,7 @@ func (l *Loop) reopen(key Partition) {
 	l.session.client().PauseFetchPartitions(map[string][]int32{key.Topic: {key.Partition}})
 	w := l.workers[key]
 	w.stop()
-	l.start(key, l.lookup())
+	l.start(key, l.lookup(key.Topic))
 }
 
 // rebalance applies the changes of the assignment since the last poll. While a
@@ -172,7 +179,7 @@ func (l *Loop) rebalance() error {
 	l.events = nil
 	l.mu.Unlock()
 	for _, e := range events {
-		committed := l.lookup()
+		committed := l.lookup(slices.Collect(maps.Keys(e.partitions))...)
 		for topic, partitions := range e.partitions {
 			for _, p := range partitions {
 				key := Partition{topic, p}
