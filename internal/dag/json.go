@@ -329,7 +329,7 @@ func (w *writer) count(requestID segment.Sym) int {
 	}
 	n, ok := w.asked[requestID]
 	if !ok {
-		if m := w.g.Order.Mem.Step(w.g.Order.Seg.Syms.Bytes(requestID)); m != nil {
+		if m := w.g.Order.Recall(requestID); m != nil {
 			n = int(m.Decisions)
 		}
 	}

@@ -128,7 +128,7 @@ func (g *Graph) causeOf(id segment.Sym) int32 {
 	case segment.Nowhere:
 		return noNode
 	case segment.Earlier:
-		if m := g.Order.Mem.Step(g.Order.Seg.Syms.Bytes(id)); m != nil && m.InDAG {
+		if m := g.Order.Recall(id); m != nil && m.InDAG {
 			return g.segmentNode
 		}
 		return noNode
@@ -339,7 +339,7 @@ func (g *Graph) rule6Decision(d int32) {
 		g.add(from, to, InfluencedBy)
 	}
 	if step == segment.Earlier || step == segment.EarlierRejected {
-		if m := o.Mem.Step(o.Seg.Syms.Bytes(o.RequestID[d])); m != nil && m.InDAG {
+		if m := o.Recall(o.RequestID[d]); m != nil && m.InDAG {
 			g.add(from, g.segmentNode, CausedBy)
 		}
 	}

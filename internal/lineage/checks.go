@@ -19,7 +19,7 @@ func (f *Facts) prepare() {
 	f.denied = segment.Resize(f.denied, len(g.Steps))
 	f.publishes, f.lastAsk, f.anyAgent, f.promised = false, false, false, false
 	f.stopped, f.started, f.skills, f.turnSteps, f.recalled = nil, nil, nil, nil, nil
-	f.numbers, f.numberOf = nil, nil
+	f.numbers = nil
 	if m := o.Mem; m != nil {
 		f.publishes, f.lastAsk = len(m.Heads) > 0, m.LastDecisionAsk
 		f.anyAgent, f.promised = len(m.Agents) > 0, m.Deterministic

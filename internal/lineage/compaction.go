@@ -32,7 +32,7 @@ func (f *Facts) resolve(r segment.Ref, c *segment.Compaction) (l listed) {
 		case s == segment.Nowhere:
 			f.add(r, CompactionUnknownStep, f.text(id))
 		case s == segment.Earlier:
-			if info := o.Mem.Step(g.Syms.Bytes(id)); info != nil && info.Counted {
+			if info := o.Recall(id); info != nil && info.Counted {
 				l.earlier, l.texts = append(l.earlier, info), append(l.texts, id)
 			}
 		case o.Standing[s] == segment.Counted:
@@ -76,7 +76,7 @@ func (f *Facts) summarize(l *listed) (sum provenance.Summary) {
 			count(origin, counts[origin], int64(info.Seq)-1<<40, l.texts[k])
 		}
 		for _, n := range o.Mem.CarriedIDs(info) {
-			sum.MaxDepth = max(sum.MaxDepth, o.Mem.DepthOf(n))
+			sum.MaxDepth = max(sum.MaxDepth, o.Mem.ID(n).Depth)
 		}
 	}
 	for _, i := range l.steps {
@@ -231,7 +231,7 @@ func (f *Facts) compare(stated []segment.Sym, steps []int32, earlier []*segment.
 		if len(earlier) == 0 {
 			return 0, false
 		}
-		return f.number(id)
+		return f.order.RecallID(id)
 	}
 	for _, i := range steps {
 		for k := range g.Provs(&g.Steps[i]) {
@@ -253,20 +253,6 @@ func (f *Facts) compare(stated []segment.Sym, steps []int32, earlier []*segment.
 		}
 	}
 	return carried - common, len(stated) - common
-}
-
-// number returns the number of an id in the memory of earlier segments.
-func (f *Facts) number(id segment.Sym) (uint32, bool) {
-	if f.numberOf == nil {
-		f.numberOf = make([]int32, len(f.stamps))
-	}
-	if f.numberOf[id] == 0 {
-		f.numberOf[id] = -1
-		if n, ok := f.order.Mem.IDNumber(f.order.Seg.Syms.Bytes(id)); ok {
-			f.numberOf[id] = int32(n) + 1
-		}
-	}
-	return uint32(f.numberOf[id] - 1), f.numberOf[id] > 0
 }
 
 // markNumber is mark for the number of a remembered id.

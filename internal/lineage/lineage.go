@@ -78,7 +78,6 @@ type Facts struct {
 	stamps    []int32 // by Sym, for sets
 	stamp     int32
 	numbers   []int32 // the same by number of a remembered id
-	numberOf  []int32 // by Sym: 1 + the number, 0 not looked up, -1 not remembered
 	turnSteps map[int32][]int32
 	recalled  map[int32][]*segment.StepInfo
 }

@@ -102,11 +102,9 @@ func (x *Index) carry(r segment.Ref, start int32, provs []segment.Prov, skewed b
 func (x *Index) lookUp(id segment.Sym) bool {
 	m := &x.mints[id]
 	m.state = absent
-	if x.order.Mem == nil {
-		return false
-	}
-	info, ok := x.order.Mem.ID(x.order.Seg.Syms.Bytes(id))
+	number, ok := x.order.RecallID(id)
 	if ok {
+		info := x.order.Mem.ID(number)
 		*m = mint{record: segment.NoRef, state: remembered, depth: info.Depth, retriev: info.Retrieval}
 	}
 	return ok

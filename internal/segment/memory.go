@@ -77,6 +77,8 @@ type Memory struct {
 	seq     uint32
 
 	table   hashTable
+	lastID  []byte // see findStep
+	last    int32
 	steps   []StepInfo
 	ids     []IDInfo
 	carried []uint32 // indexes into ids: what a compaction lists may carry very many
@@ -112,15 +114,6 @@ func (m *Memory) Used() int {
 	return m.used
 }
 
-// SawCopy reports whether an equal record stands in a sealed segment.
-func (m *Memory) SawCopy(s *acs.Step) bool {
-	if m == nil {
-		return false
-	}
-	_, ok := m.table.get(copyKey(s))
-	return ok
-}
-
 func copyKey(s *acs.Step) Hash16 {
 	switch {
 	case s.Type == acs.TypeStep:
@@ -131,53 +124,12 @@ func copyKey(s *acs.Step) Hash16 {
 	return hash16(kindDecision, []byte(s.StepID), s.RequestHash[:])
 }
 
-// Step returns what is remembered of the steps with a step_id.
-func (m *Memory) Step(id []byte) *StepInfo {
-	if m == nil {
-		return nil
-	}
-	if i, ok := m.table.get(hash16(kindStepID, id)); ok {
-		return &m.steps[i]
-	}
-	return nil
-}
-
-// Accepted reports whether an accepted step of a sealed segment has the id.
-func (m *Memory) Accepted(id []byte) bool {
-	s := m.Step(id)
-	return s != nil && s.Accepted
-}
-
-func (m *Memory) accepted(g *Segment, id Sym) bool {
-	if m == nil {
-		return false
-	}
-	s := m.Step(g.Syms.Bytes(id))
-	return s != nil && s.Accepted
-}
-
 // MemoryLimited reports whether something of the run was not remembered: then
 // a reference that leads nowhere proves nothing.
 func (m *Memory) MemoryLimited() bool { return m != nil && m.Limited }
 
-func (m *Memory) known(g *Segment, id Sym) bool {
-	if m == nil {
-		return false
-	}
-	s := m.Step(g.Syms.Bytes(id))
-	return s != nil && s.Rejected
-}
-
-// ID returns what is remembered of a provenance id.
-func (m *Memory) ID(id []byte) (IDInfo, bool) {
-	if m == nil {
-		return IDInfo{}, false
-	}
-	if i, ok := m.table.get(IDHash(id)); ok {
-		return m.ids[i], true
-	}
-	return IDInfo{}, false
-}
+// ID returns what is remembered of a provenance id by its number.
+func (m *Memory) ID(number uint32) IDInfo { return m.ids[number] }
 
 // IDHash is the hash16 of a provenance id as the memory holds it.
 func IDHash(id []byte) Hash16 { return hash16(kindProvenanceID, id) }
@@ -188,19 +140,8 @@ func (m *Memory) CarriedIDs(s *StepInfo) []uint32 {
 	return m.carried[s.ids.start : s.ids.start+s.ids.n]
 }
 
-// IDNumber returns the number of a remembered id; IDs is how many there are.
-func (m *Memory) IDNumber(id []byte) (uint32, bool) {
-	if m == nil {
-		return 0, false
-	}
-	return m.table.get(IDHash(id))
-}
-
 // IDs is the number of remembered ids.
 func (m *Memory) IDs() int { return len(m.ids) }
-
-// DepthOf returns the depth of a remembered id by its number.
-func (m *Memory) DepthOf(number uint32) int32 { return m.ids[number].Depth }
 
 // OriginCounts returns the Provenance objects of a remembered step by origin.
 func (m *Memory) OriginCounts(s *StepInfo) (counts [acs.OriginCount]int) {
@@ -259,13 +200,35 @@ func (t *hashTable) get(h Hash16) (uint32, bool) {
 	return 0, false
 }
 
+// reserve makes room for n more, and in a table that grows for some beyond.
+func (t *hashTable) reserve(n int) {
+	if n <= cap(t.keys)-len(t.keys) {
+		return
+	}
+	n += len(t.keys) + len(t.keys)/2
+	t.keys = append(make([]Hash16, 0, n), t.keys...)
+	t.vals = append(make([]uint32, 0, n), t.vals...)
+	slots := max(16, len(t.slots))
+	for n*4 > slots*3 {
+		slots *= 2
+	}
+	t.resize(slots)
+}
+
+func (t *hashTable) resize(slots int) {
+	if slots == len(t.slots) {
+		return
+	}
+	t.slots = make([]uint32, slots)
+	for k := range t.keys {
+		t.place(t.keys[k], uint32(k)+1)
+	}
+}
+
 // put adds h, which must not be in the table.
 func (t *hashTable) put(h Hash16, val uint32) {
 	if (len(t.keys)+1)*4 > len(t.slots)*3 {
-		t.slots = make([]uint32, max(16, 2*len(t.slots)))
-		for k := range t.keys {
-			t.place(t.keys[k], uint32(k)+1)
-		}
+		t.resize(max(16, 2*len(t.slots)))
 	}
 	t.keys, t.vals = append(t.keys, h), append(t.vals, val)
 	t.place(h, uint32(len(t.keys)))

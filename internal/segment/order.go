@@ -143,7 +143,7 @@ func (o *Order) settleConflicts() {
 			continue
 		}
 		switch w := o.winner[s.StepID]; {
-		case w == 0 && o.Mem.accepted(g, s.StepID):
+		case w == 0 && g.Accepted(o.Mem, s.StepID):
 			o.winner[s.StepID] = Earlier
 		case w == 0:
 			o.winner[s.StepID] = i + 1
@@ -171,7 +171,7 @@ func (o *Order) Resolve(id Sym) int32 {
 	} else if w == Earlier {
 		return Earlier
 	}
-	if o.Mem.accepted(o.Seg, id) {
+	if o.Seg.Accepted(o.Mem, id) {
 		return Earlier
 	}
 	return Nowhere
@@ -181,7 +181,7 @@ func (o *Order) resolveForDecision(id Sym) int32 {
 	if s := o.Resolve(id); s != Nowhere {
 		return s
 	}
-	if o.Mem.known(o.Seg, id) {
+	if s := o.Recall(id); s != nil && s.Rejected {
 		return EarlierRejected
 	}
 	return o.rejected[id] - 1 // the first in run order, or Nowhere

@@ -26,10 +26,11 @@ type Sealed struct {
 // record of the run that did not fit in MaxIDs hashes, once (rules.md §4).
 func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 	o := sealed.Order
-	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, stamps: make([]int32, o.Seg.Syms.Len())}
+	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, of: make([]place, o.Seg.Syms.Len())}
+	m.lastID, m.last = nil, 0
+	m.table.reserve(min(m.MaxIDs-m.used, 2*len(o.Refs)+len(o.Seg.provs)))
 	unfit = NoRef
-	for pos, r := range o.Refs {
-		w.stamp = int32(pos) + 1
+	for _, r := range o.Refs {
 		ok := false
 		if r.IsStep() {
 			ok = w.step(r.Step())
@@ -50,15 +51,39 @@ func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 	return unfit
 }
 
-// remembering is one Remember under way. stamps tell, by Sym, the last record
-// in which an id was seen, so that a record counts each of its ids once.
+// remembering is one Remember under way.
 type remembering struct {
 	*Memory
 	*Sealed
 	g      *Segment
-	stamps []int32
-	stamp  int32
+	of     []place // by Sym
 	newIDs []Sym
+}
+
+// place is where the memory keeps what a Sym names: 1 + index, 0 when it does
+// not, or when that was not looked up yet.
+type place struct{ step, id uint32 }
+
+// placeOfStep returns 1 + the index of a step_id, 0 when it is not remembered.
+func (w *remembering) placeOfStep(id Sym) *uint32 {
+	at := &w.of[id].step
+	if *at == 0 && w.Order.Mem != nil {
+		if w.Order.Recall(id) != nil {
+			*at = uint32(w.g.recall.steps[id])
+		}
+	}
+	return at
+}
+
+// placeOfID is the same for a provenance id.
+func (w *remembering) placeOfID(id Sym) *uint32 {
+	at := &w.of[id].id
+	if *at == 0 && w.Order.Mem != nil {
+		if n, ok := w.Order.RecallID(id); ok {
+			*at = n + 1
+		}
+	}
+	return at
 }
 
 // room reports whether n more hashes fit, and takes them.
@@ -75,11 +100,9 @@ func (w *remembering) step(i int32) bool {
 	s := &g.Steps[i]
 	standing := o.Standing[i]
 	w.newIDs = w.newIDs[:0]
-	idHash := hash16(kindStepID, g.Syms.Bytes(s.StepID))
-	at, known := w.table.get(idHash)
-
+	at := w.placeOfStep(s.StepID)
 	n := 1
-	if !known {
+	if *at == 0 {
 		n++
 	}
 	if standing == Counted {
@@ -91,11 +114,9 @@ func (w *remembering) step(i int32) bool {
 	}
 	w.putNewIDs()
 	w.table.put(hash16(kindStep, g.Syms.Bytes(s.StepID), g.Syms.Bytes(s.Method), s.RequestHash[:]), 0)
-	if !known {
-		at = w.newStep(idHash)
-	}
+	w.newStep(s.StepID, at)
 	w.seq++
-	info := &w.steps[at]
+	info := &w.steps[*at-1]
 	switch standing {
 	case Rejected:
 		info.Rejected = true
@@ -113,11 +134,13 @@ func (w *remembering) step(i int32) bool {
 	return true
 }
 
-func (w *remembering) newStep(h Hash16) uint32 {
-	at := uint32(len(w.steps))
-	w.steps = append(w.steps, StepInfo{Turn: -1})
-	w.table.put(h, at)
-	return at
+// newStep makes the place of a step_id that has none.
+func (w *remembering) newStep(id Sym, at *uint32) {
+	if *at == 0 {
+		w.table.put(hash16(kindStepID, w.g.Syms.Bytes(id)), uint32(len(w.steps)))
+		w.steps = append(w.steps, StepInfo{Turn: -1})
+		*at = uint32(len(w.steps))
+	}
 }
 
 // describe fills in what is remembered of an accepted step that won its id.
@@ -132,8 +155,7 @@ func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
 	info.ids = span{uint32(len(w.carried)), s.prov.n}
 	provs := w.g.Provs(s)
 	for i := range provs {
-		number, _ := w.table.get(IDHash(w.g.Syms.Bytes(provs[i].ID)))
-		w.carried = append(w.carried, number)
+		w.carried = append(w.carried, *w.placeOfID(provs[i].ID)-1)
 		counts[provs[i].Origin]++
 	}
 	info.counts = span{uint32(len(w.counts)), uint32(len(counts))}
@@ -143,11 +165,10 @@ func (w *remembering) describe(info *StepInfo, s *Step, standing Standing) {
 func (w *remembering) decision(i int32) bool {
 	g, o := w.g, w.Order
 	d := &g.Decisions[i]
-	idHash := hash16(kindStepID, g.Syms.Bytes(o.RequestID[i]))
-	at, known := w.table.get(idHash)
+	at := w.placeOfStep(o.RequestID[i])
 	w.findNewIDs(g.DecisionProvs(d))
 	n := 1 + len(w.newIDs)
-	if !known {
+	if *at == 0 {
 		n++
 	}
 	if !w.room(n) {
@@ -158,10 +179,8 @@ func (w *remembering) decision(i int32) bool {
 	} else {
 		w.table.put(hash16(kindErrorAnswer, []byte(g.errorIDText(d)), d.Hash[:]), 0)
 	}
-	if !known {
-		at = w.newStep(idHash)
-	}
-	w.steps[at].Decisions++
+	w.newStep(o.RequestID[i], at)
+	w.steps[*at-1].Decisions++
 	w.putNewIDs()
 	return true
 }
@@ -173,18 +192,21 @@ func (g *Segment) errorIDText(d *Decision) string {
 	return g.JSONIDText(d.jsonID)
 }
 
+// found marks an id of the record at hand that is not remembered yet, so that
+// the record counts it once.
+const found = 1<<32 - 1
+
 // findNewIDs sets newIDs to the ids of objects that are not remembered yet.
 func (w *remembering) findNewIDs(provs []Prov) {
 	w.newIDs = w.newIDs[:0]
 	for i := range provs {
-		id := provs[i].ID
-		if w.stamps[id] == w.stamp {
-			continue
+		if at := w.placeOfID(provs[i].ID); *at == 0 {
+			*at = found
+			w.newIDs = append(w.newIDs, provs[i].ID)
 		}
-		w.stamps[id] = w.stamp
-		if _, ok := w.table.get(IDHash(w.g.Syms.Bytes(id))); !ok {
-			w.newIDs = append(w.newIDs, id)
-		}
+	}
+	for _, id := range w.newIDs {
+		w.of[id].id = 0
 	}
 }
 
@@ -192,6 +214,7 @@ func (w *remembering) putNewIDs() {
 	for _, id := range w.newIDs {
 		w.table.put(IDHash(w.g.Syms.Bytes(id)), uint32(len(w.ids)))
 		w.ids = append(w.ids, w.IDOf(id))
+		w.of[id].id = uint32(len(w.ids))
 	}
 }
 
@@ -260,9 +283,9 @@ func (m *Memory) Settle(o *Order) {
 		}
 		more := g.More(s)
 		switch {
-		case s.Hook == acs.HookToolCallResult && s.RequestIDRef != None:
+		case s.Hook == acs.HookToolCallResult && s.RequestIDRef != None && len(m.untoldCalls) > 0:
 			delete(m.untoldCalls, hash16(kindStepID, g.Syms.Bytes(s.RequestIDRef)))
-		case s.Hook == acs.HookSubagentStop:
+		case s.Hook == acs.HookSubagentStop && len(m.untoldSubagents) > 0:
 			delete(m.untoldSubagents, hash16(kindSubagent, g.Syms.Bytes(more.Subagent)))
 		case s.Hook == acs.HookWrapped && s.Answer && more.InnerID != None && len(m.mcp) > 0:
 			h := hash16(kindMCP, g.Syms.Bytes(more.MCPMethod), g.Syms.Bytes(more.InnerID))

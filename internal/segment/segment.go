@@ -124,6 +124,7 @@ type Segment struct {
 	dedupe      []int32 // open addressing: i+1 of a step, -(i+1) of a decision
 	best        []int32 // by Sym of a step_id: i+1 of the accepted step that wins it
 	rejected    []int32 // by Sym of a step_id: i+1 of the first rejected step
+	recall      recall
 }
 
 // Len is the number of records.
@@ -297,7 +298,7 @@ func (g *Segment) StepOfLastDecision(mem *Memory) int32 {
 		if s.jsonID != d.jsonID || s.Rejected || g.Best(s.StepID) != int32(i) {
 			continue
 		}
-		if (first == Nowhere || g.CompareSteps(int32(i), first) < 0) && !mem.Accepted(g.Syms.Bytes(s.StepID)) {
+		if (first == Nowhere || g.CompareSteps(int32(i), first) < 0) && !g.Accepted(mem, s.StepID) {
 			first = int32(i)
 		}
 	}

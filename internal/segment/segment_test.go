@@ -218,21 +218,21 @@ func TestMemoryKeepsWholeRecords(t *testing.T) {
 		t.Errorf("%d hashes, limited %t", mem.Used(), mem.MemoryLimited())
 	}
 	for id, want := range map[string]bool{"a": true, "b": false, "c": true, "d": false} {
-		if mem.Accepted([]byte(id)) != want {
+		if o.Seg.Accepted(mem, o.Seg.Syms.Lookup(id)) != want {
 			t.Errorf("step %s is remembered: %t", id, !want)
 		}
 	}
-	if mem.Step([]byte("a")).Decisions != 1 {
+	if o.Seg.Recall(mem, o.Seg.Syms.Lookup("a")).Decisions != 1 {
 		t.Error("the answer to a is not counted")
 	}
-	if info, ok := mem.ID([]byte("p")); !ok || info.Depth != 3 || !info.Retrieval {
-		t.Errorf("p is %+v, %t", info, ok)
+	if n, ok := o.Seg.RecallID(mem, o.Seg.Syms.Lookup("p")); !ok || mem.ID(n) != (segment.IDInfo{Depth: 3, Retrieval: true}) {
+		t.Errorf("p is %+v, %t", mem.ID(n), ok)
 	}
-	if _, ok := mem.ID([]byte("q")); ok {
+	if _, ok := o.Seg.RecallID(mem, o.Seg.Syms.Lookup("q")); ok {
 		t.Error("q of a record that did not fit is remembered")
 	}
 	for i, want := range []bool{true, false, true, false, true} {
-		if mem.SawCopy(steps[i]) != want {
+		if mem.SawCopy(o.Seg, steps[i]) != want {
 			t.Errorf("record %d is a copy: %t", i, !want)
 		}
 	}

@@ -149,7 +149,7 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 		g.Boundary(st).At = at
 	}
 	p.reopen(r, ti, at, i)
-	if !st.Rejected && g.Best(st.StepID) == i && !r.mem.Accepted(g.Syms.Bytes(st.StepID)) {
+	if !st.Rejected && g.Best(st.StepID) == i && !g.Accepted(r.mem, st.StepID) {
 		p.join(r, t, i, at)
 	}
 	p.scheduleTurn(r, ti)
@@ -237,7 +237,7 @@ func (r *run) turnOfDecision() (int32, bool) {
 	if !inTurn(st) {
 		return 0, false
 	}
-	if info := r.mem.Step(g.Syms.Bytes(st.StepID)); info != nil && (info.Accepted || info.Rejected && st.Rejected) {
+	if info := g.Recall(r.mem, st.StepID); info != nil && (info.Accepted || info.Rejected && st.Rejected) {
 		return 0, false // it answers a step of an earlier segment
 	}
 	return r.turnOf(st.Turn), true

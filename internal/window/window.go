@@ -117,7 +117,7 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		p.replayPressure(p.sealTime(s.RecordedAt), emit)
 		return
 	}
-	if r != nil && r.mem.SawCopy(s) {
+	if r != nil && r.mem.SawCopy(r.seg, s) {
 		p.copies++
 		r.lastOffset = offset
 		return
