@@ -12,7 +12,7 @@ type doctorCmd struct {
 	kafka.Flags    `embed:""`
 	ClockTolerance time.Duration `help:"How far clocks may be apart: the aggregator's flag." default:"1s"`
 	Replication    int16         `help:"Replicas that each partition must have; 0: any." default:"0"`
-	As             string        `help:"Check that these credentials may do what this service does." enum:",ingest,aggregator,signer" default:"" placeholder:"SERVICE"`
+	As             string        `help:"Check that these credentials have the rights of this role, too: those of provctl topics acls." enum:",agent,ingest,aggregator,signer,reader,auditor,operator,canary" default:"" placeholder:"ROLE"`
 	Verbose        bool          `help:"Tell the checks that found nothing, too."`
 }
 

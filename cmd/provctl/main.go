@@ -18,9 +18,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"provstream/internal/kafka"
 )
 
 // cli is the grammar: one field a subcommand.
@@ -107,7 +110,27 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return 2
 	}
 	g.json = c.JSON
-	return g.exit(command.Run(g))
+	return g.exit(explainRights(command.Run(g), command.Command()))
+}
+
+// roles are those whose rights the commands need: the roles of
+// `provctl topics acls`, by a command's first word.
+var roles = map[string]string{
+	"replay": "agent", "canary": "canary",
+	"verify": "reader", "show": "reader", "export": "reader",
+	"coverage": "auditor", "reconcile": "auditor",
+	"topics": "operator", "keys": "operator", "state": "operator", "redrive": "operator", "doctor": "operator",
+}
+
+// explainRights says, where the brokers refused something, which rights the
+// command needs.
+func explainRights(err error, command string) error {
+	name, _, _ := strings.Cut(command, " ")
+	role := roles[name]
+	if role == "" || !kafka.Refused(err) || strings.Contains(err.Error(), "topics acls") {
+		return err
+	}
+	return fmt.Errorf("%w; `provctl topics acls --role %s` prints the rights that this needs", err, role)
 }
 
 // newParser builds the command line's grammar.

@@ -72,12 +72,20 @@ func (c *reconcileCmd) Run(g *globals) error {
 	if c.Dir != "" {
 		src = &reconcile.Dir{Path: c.Dir, Prefix: c.Prefix}
 	} else {
-		client, err := c.Client()
+		cluster, err := kafka.Connect(c.Flags)
 		if err != nil {
 			return err
 		}
-		defer client.Close()
-		src = reconcile.NewKafka(client, c.Prefix)
+		defer cluster.Close()
+		// What may not be seen cannot be missed: that must not pass for a proof.
+		hidden, err := cluster.HiddenHooks(g.ctx)
+		if err == nil && hidden != "" {
+			err = errors.New(hidden)
+		}
+		if err != nil {
+			return err
+		}
+		src = reconcile.NewKafka(cluster.Client, c.Prefix)
 	}
 	report, err := reconcile.Run(g.ctx, src, opt)
 	g.progressDone()

@@ -146,13 +146,18 @@ const everyPartition = int32(-1)
 // readTopic hands every committed record of a topic, up to its present end, to
 // f, partition by partition; only may name the one to read.
 func readTopic(ctx context.Context, flags kafka.Flags, base string, only func(partitions int32) int32, f func(*kgo.Record) error) error {
-	cluster, err := kafka.Open(ctx, flags)
+	cluster, err := evidenceCluster(flags)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
-	topic, one := flags.Topic(base), only(cluster.Partitions)
-	for p := range cluster.Partitions {
+	topic := flags.Topic(base)
+	partitions, err := partitionsOf(ctx, cluster, topic)
+	if err != nil {
+		return err
+	}
+	one := only(int32(len(partitions)))
+	for _, p := range partitions {
 		if one != everyPartition && one != p {
 			continue
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -134,8 +135,16 @@ func (c *topicsListCmd) Run(g *globals) error {
 	if g.json {
 		return g.printJSON(nonNil(rows))
 	}
+	untold := false
 	for _, r := range rows {
-		g.printf("%-40s %3d partitions  %d replicas %12d records %14d bytes\n", r.Topic, r.Partitions, r.Replication, r.Records, r.Bytes)
+		size := strconv.FormatInt(r.Bytes, 10)
+		if r.Bytes < 0 {
+			size, untold = "?", true
+		}
+		g.printf("%-40s %3d partitions  %d replicas %12d records %14s bytes\n", r.Topic, r.Partitions, r.Replication, r.Records, size)
+	}
+	if untold {
+		g.printf("the brokers do not tell the bytes: that takes Describe on the cluster\n")
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ type secured struct {
 	dir   string
 }
 
+// users are the services' principals.
 var users = []string{"ingest", "aggregator", "signer"}
 
 func start(t *testing.T) *secured {
@@ -73,7 +74,7 @@ func start(t *testing.T) *secured {
 		}
 	}
 	plain := "org.apache.kafka.common.security.plain.PlainLoginModule required"
-	for _, u := range users {
+	for _, u := range topics.Roles {
 		plain += fmt.Sprintf(` user_%s="%s-secret"`, u, u)
 	}
 	plain += ";"
@@ -171,7 +172,7 @@ func (s *secured) services(t *testing.T, prefix string, ring *keys.Ring, names .
 			var err error
 			switch name {
 			case pipeline.Ingest:
-				err = ingest.Run(ctx, ingest.Config{Config: cfg})
+				err = ingest.Run(ctx, ingest.Config{Config: cfg, DeadLetterReference: true})
 			case pipeline.Aggregator:
 				err = aggregator.Run(ctx, aggregator.Config{Config: cfg, Window: w})
 			case pipeline.Signer:

@@ -160,7 +160,7 @@ func (c *canary) session(ctx context.Context) Result {
 	records, id, err := c.make()
 	r := Result{Run: url.PathEscape(c.cfg.Tenant) + "/" + id}
 	fail := func(result string, err error) Result {
-		r.Result, r.Error = result, err.Error()
+		r.Result, r.Error = result, kafka.ExplainRights(err, "canary").Error()
 		return r
 	}
 	if err != nil {
@@ -177,6 +177,9 @@ func (c *canary) session(ctx context.Context) Result {
 	}
 	sent := time.Now()
 	dag, err := c.wait(ctx, topic, partition, bounds.End, r.Run)
+	if kafka.Refused(err) {
+		return fail(Send, err)
+	}
 	if err != nil {
 		return fail(Timeout, err)
 	}
@@ -252,6 +255,9 @@ func (c *canary) wait(ctx context.Context, topic string, partition int32, from i
 			if err == nil {
 				from = b.End
 			}
+		}
+		if kafka.Refused(err) {
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():

@@ -7,13 +7,11 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"provstream/internal/kafka"
 	"provstream/internal/topology"
@@ -44,8 +42,8 @@ type Config struct {
 	Deployment string
 	// Tolerance is the aggregator's --clock-tolerance.
 	Tolerance time.Duration
-	// As names the service whose access rights the given credentials must have;
-	// "" does not look.
+	// As names the role (topics.Roles) whose rights the given credentials must
+	// have; "" does not look.
 	As string
 	// Replication that every topic must have; 0: any.
 	Replication int16
@@ -102,8 +100,8 @@ func (p *patient) examine(ctx context.Context, check string, f func(context.Cont
 	defer cancel()
 	if err := f(ctx); err != nil {
 		cure := "look at the brokers' logs"
-		if denied(err) {
-			cure = "give this principal the right to describe what it asks for, or run doctor with an administrator's credentials"
+		if kafka.Refused(err) {
+			cure = "give this principal the rights of `provctl topics acls --role operator`, or run doctor with an administrator's credentials"
 		}
 		p.add(Error, cure, "cannot be examined: %v", err)
 	}
@@ -115,11 +113,6 @@ func (p *patient) examine(ctx context.Context, check string, f func(context.Cont
 		p.add(OK, "", "nothing wrong")
 	}
 	return good
-}
-
-func denied(err error) bool {
-	return errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.GroupAuthorizationFailed) ||
-		errors.Is(err, kerr.ClusterAuthorizationFailed) || errors.Is(err, kerr.TransactionalIDAuthorizationFailed)
 }
 
 func (p *patient) add(s Severity, cure, format string, args ...any) {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -10,12 +11,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"provstream/internal/aggregator"
-	"provstream/internal/ingest"
 	"provstream/internal/kafka"
-	"provstream/internal/signer"
 	"provstream/internal/topics"
 	"provstream/verify"
 )
@@ -88,47 +87,104 @@ func (p *patient) keys(ctx context.Context) error {
 	return nil
 }
 
-// rights are what a service does with each topic: the least that it needs.
-var rights = map[string]map[string][]kadm.ACLOperation{
-	ingest.Service: {
-		topics.Steps: {kadm.OpWrite, kadm.OpDescribe}, topics.DeadLetter: {kadm.OpWrite, kadm.OpDescribe}, topics.Coverage: {kadm.OpWrite, kadm.OpDescribe},
-		topics.Decisions: {kadm.OpRead, kadm.OpDescribe},
-	},
-	aggregator.Service: {
-		topics.Steps: {kadm.OpRead, kadm.OpWrite, kadm.OpDescribe}, topics.Turns: {kadm.OpWrite, kadm.OpDescribe}, topics.Sessions: {kadm.OpWrite, kadm.OpDescribe},
-		topics.Runs: {kadm.OpWrite, kadm.OpDescribe}, topics.AggregatorState: {kadm.OpRead, kadm.OpWrite, kadm.OpDescribe}, topics.Decisions: {kadm.OpDescribe},
-	},
-	signer.Service: {
-		topics.Runs: {kadm.OpRead, kadm.OpDescribe}, topics.Coverage: {kadm.OpRead, kadm.OpDescribe},
-		topics.DAGs: {kadm.OpWrite, kadm.OpDescribe}, topics.Checkpoints: {kadm.OpRead, kadm.OpWrite, kadm.OpDescribe},
-	},
-}
-
-// access: may these credentials do what the service does.
+// access: do these credentials have the rights of a role. The table is that of
+// topics.ACLs, which `provctl topics acls` prints and applies.
 func (p *patient) access(ctx context.Context) error {
-	need, ok := rights[p.cfg.As]
-	if !ok {
-		return fmt.Errorf("no service is called %q", p.cfg.As)
+	prefix := p.cfg.Flags.Prefix
+	if !slices.Contains(topics.Roles, p.cfg.As) {
+		return fmt.Errorf("no role is called %q", p.cfg.As)
 	}
-	var names []string
-	for base := range need {
-		names = append(names, p.cfg.Flags.Topic(base))
-	}
-	details, err := p.c.Admin.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
+	visible, err := p.c.Admin.ListTopics(ctx)
 	if err != nil {
 		return err
 	}
-	for _, base := range slices.Sorted(mapsKeys(need)) {
-		d := details[p.cfg.Flags.Topic(base)]
-		var missing []string
-		for _, op := range need[base] {
-			if d.Err != nil || !slices.Contains(d.AuthorizedOperations, op) {
-				missing = append(missing, strings.ToUpper(op.String()))
+	var names []topics.ACL // rights by prefix, on each topic that there is
+	for _, a := range topics.ACLs(p.cfg.As, prefix) {
+		switch a.Resource {
+		case "topic":
+			list := []topics.ACL{a}
+			if a.Prefixed {
+				list = p.named(a, visible)
+			}
+			names = append(names, list...)
+		case "group":
+			if err := p.groupRight(ctx, a); err != nil {
+				return err
+			}
+		case "transactional-id":
+			if err := p.transactionRight(ctx, a); err != nil {
+				return err
 			}
 		}
-		if len(missing) != 0 {
-			p.add(Error, "`provctl topics acls` prints what each service needs", "as %s: no right to %s on topic %s", p.cfg.As, strings.Join(missing, ", "), p.cfg.Flags.Topic(base))
+	}
+	lacking, err := p.c.LackingTopicRights(ctx, names)
+	for _, a := range lacking {
+		p.lacks(a)
+	}
+	return err
+}
+
+// named spells out a right by prefix for the topics that exist. A topic that one
+// may not describe is not listed: the deployment's own are asked for by name.
+func (p *patient) named(a topics.ACL, visible kadm.TopicDetails) (list []topics.ACL) {
+	names := slices.Collect(maps.Keys(visible))
+	for _, t := range topics.All() {
+		names = append(names, p.cfg.Flags.Topic(t.Name))
+	}
+	names = append(names, p.cfg.Flags.Topic(topics.Decisions))
+	slices.Sort(names)
+	for _, n := range slices.Compact(names) {
+		if strings.HasPrefix(n, a.Name) {
+			b := a
+			b.Name, b.Prefixed = n, false
+			list = append(list, b)
 		}
+	}
+	if len(list) == 0 {
+		p.add(Warning, p.grant(), "as %s: no topic %s* is to be seen: either there is none, or the right to %s is missing", p.cfg.As, a.Name, a.Operation)
+	}
+	return list
+}
+
+func (p *patient) lacks(a topics.ACL) {
+	p.add(Error, p.grant(), "as %s: no right to %s on %s %s (%s)", p.cfg.As, a.Operation, a.Resource, a.Name, a.Why)
+}
+
+func (p *patient) grant() string {
+	return "`provctl topics acls --role " + p.cfg.As + "` prints what is needed, `--apply` grants it"
+}
+
+func (p *patient) groupRight(ctx context.Context, a topics.ACL) error {
+	d, err := p.describe(ctx, a.Name)
+	if err == nil {
+		err = d.Err
+	}
+	may := slices.ContainsFunc(d.AuthorizedOperations, func(op kadm.ACLOperation) bool { return strings.EqualFold(op.String(), a.Operation) })
+	switch {
+	case kafka.Refused(err), err == nil && len(d.AuthorizedOperations) != 0 && !may:
+		p.lacks(a)
+	case err != nil && !errors.Is(err, kerr.GroupIDNotFound):
+		return err
+	}
+	return nil
+}
+
+// transactionRight asks about an id that begins as the right says. Brokers tell
+// whether one may describe it, which who may write it may; no more.
+func (p *patient) transactionRight(ctx context.Context, a topics.ACL) error {
+	id := a.Name
+	if a.Prefixed {
+		id += "doctor"
+	}
+	described, err := p.c.Admin.DescribeTransactions(ctx, id)
+	if err == nil {
+		err = described[id].Err
+	}
+	switch {
+	case kafka.Refused(err):
+		p.lacks(a)
+	case err != nil && !errors.Is(err, kerr.TransactionalIDNotFound) && !errors.Is(err, kerr.UnsupportedVersion):
+		return err
 	}
 	return nil
 }

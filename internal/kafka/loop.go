@@ -26,6 +26,9 @@ type LoopSpec struct {
 	// past: they must not count as overdue.
 	OldTimestamps bool
 	last          func(context.Context) map[Partition]int64 // see [Parts.Last]
+	// Once is set by a command for people, who are told at once when the brokers
+	// refuse something; a service waits for its rights.
+	Once bool
 	// Align is how far a partition of a backlog may be ahead of the others, in
 	// the time of its records; 0 lets each go as fast as it comes.
 	Align time.Duration

@@ -67,6 +67,9 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 				s.LastError, s.LastErrorAt = err.Error(), time.Now()
 			}
 		})
+		if spec.Once && Refused(err) {
+			return Fatal(err)
+		}
 		return err
 	})
 }

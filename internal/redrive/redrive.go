@@ -135,7 +135,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.done = cancel
-	spec := kafka.LoopSpec{Topics: []string{topics.DeadLetter}, Resets: true, OldTimestamps: true, OnTransaction: r.ended}
+	spec := kafka.LoopSpec{Topics: []string{topics.DeadLetter}, Resets: true, OldTimestamps: true, Once: true, OnTransaction: r.ended}
 	err = kafka.RunService(ctx, cfg.Config, nil, nil, spec, func(*kafka.Cluster) (kafka.Parts, error) { return kafka.Parts{Open: r.open}, nil })
 	r.mu.Lock()
 	defer r.mu.Unlock()

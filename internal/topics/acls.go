@@ -65,18 +65,22 @@ func ACLs(role, prefix string) []ACL {
 		a.add("topic", "prov.", true, "Read", "reads everything")
 		a.add("group", "provstream-", true, "Describe", "how far the services are")
 	case "operator":
-		for _, op := range []string{"Create", "Describe", "DescribeConfigs", "Alter", "AlterConfigs"} {
+		describe()
+		for _, op := range []string{"Create", "DescribeConfigs"} {
 			a.add("topic", "prov.", true, op, "provctl topics create and check")
 			a.add("topic", "acs.", true, op, "provctl topics create --hooks and check")
 		}
-		a.add("topic", Keys, false, "Write", "provctl keys publish")
-		a.add("topic", Keys, false, "Read", "provctl keys list --topic")
-		a.add("topic", Checkpoints, false, "Read", "the sizes of the logs, for keys that begin or end there")
-		a.add("topic", DeadLetter, false, "Read", "provctl redrive")
+		topics("Write", "provctl keys publish", Keys)
+		topics("Read", "provctl keys list --topic and doctor", Keys)
+		topics("Read", "the sizes of the logs, for keys that begin or end there", Checkpoints)
+		topics("Read", "provctl state inspect", Steps, AggregatorState)
+		topics("Read", "provctl redrive", DeadLetter)
 		hooks("Write", "provctl redrive")
 		hooks("Read", "provctl redrive of dead letters that refer to their source")
-		a.add("group", "provstream-", true, "Read", "provctl redrive, state and doctor")
-		a.add("transactional-id", "provstream-", true, "Write", "provctl redrive")
+		a.add("group", "provstream-", true, "Describe", "provctl state inspect and doctor")
+		a.add("group", "provstream-redrive-", true, "Read", "provctl redrive: how far each filter has come")
+		a.add("transactional-id", "provstream-redrive-", true, "Write", "provctl redrive")
+		a.add("transactional-id", "provstream-", true, "Describe", "provctl doctor: transactions that hang")
 	case "canary":
 		describe()
 		hooks("Write", "its sessions")

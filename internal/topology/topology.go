@@ -382,7 +382,32 @@ func existing(ctx context.Context, adm *kadm.Client, prefix string) (kadm.TopicD
 		}
 		out[name] = d
 	}
-	return out, nil
+	return out, hidden(ctx, adm, ours, out)
+}
+
+// hidden is an error where one of our topics may not be described: brokers leave
+// it out of a list as if it did not exist.
+func hidden(ctx context.Context, adm *kadm.Client, ours map[string]bool, found kadm.TopicDetails) error {
+	var missing []string
+	for name := range ours {
+		if _, ok := found[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	details, err := adm.ListTopics(ctx, missing...)
+	if err != nil {
+		return fmt.Errorf("list topics: %w", err)
+	}
+	for _, name := range missing {
+		if err := details[name].Err; errors.Is(err, kerr.TopicAuthorizationFailed) {
+			return fmt.Errorf("topic %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // isHook tells whether ingest subscribes to the topic: ^<prefix>acs\.hooks\..+
