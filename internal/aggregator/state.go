@@ -50,7 +50,7 @@ func (t *task) writeState(next int64, out *kafka.Out) error {
 	if out.Final || t.saveAll {
 		behind = -1
 	}
-	t.out = out
+	t.begin(out)
 	t.window.Save(next, behind, t.put)
 	t.saveAll = false
 	m := meta{Next: next, Partitions: t.s.cluster.Partitions, Window: t.s.cfg.Window}

@@ -78,9 +78,15 @@ func (t *task) attach(steps bool) *task {
 
 // Process implements [kafka.Task].
 func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
-	t.out = out
+	t.begin(out)
 	t.publish(t.feed(records, t.emit))
 	return nil
+}
+
+// begin readies the task for the output of a transaction.
+func (t *task) begin(out *kafka.Out) {
+	t.out = out
+	t.slab.For(out)
 }
 
 // feed hands records to the machine; live work and restore are the same code.
@@ -94,7 +100,7 @@ func (t *task) feed(records []*kgo.Record, emit func(window.Emission)) (steps bo
 			t.window.Tick(r.Offset, tick, emit)
 			continue
 		}
-		if err := codec.DecodeStep(&t.step, r.Value); err != nil {
+		if err := codec.DecodeStepInPlace(&t.step, r.Value); err != nil {
 			// Only ingest and the ticker write here: this is a foreign hand or
 			// another version. It must not stop the log.
 			t.s.metrics.undecodable.Inc()
@@ -115,10 +121,10 @@ func (t *task) produce(e window.Emission) {
 	o.count()
 	r := t.slab.Record()
 	r.Topic, r.Partition = o.topic, t.partition
-	r.Key, r.Value = []byte(e.Key), e.Value
+	r.Key, r.Value = t.slab.Text(e.Key), e.Value
 	h := t.slab.Headers(6)
 	h[0] = kgo.RecordHeader{Key: "ce_specversion", Value: ceSpecVersion}
-	h[1] = kgo.RecordHeader{Key: "ce_id", Value: []byte(e.ID)}
+	h[1] = kgo.RecordHeader{Key: "ce_id", Value: t.slab.Text(e.ID)}
 	h[2] = kgo.RecordHeader{Key: "ce_type", Value: o.ceType}
 	h[3] = kgo.RecordHeader{Key: "ce_source", Value: o.source}
 	h[4] = kgo.RecordHeader{Key: "ce_time", Value: time.UnixMilli(e.Time).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z")}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"provstream/internal/acs"
 	"provstream/internal/jcs"
@@ -24,7 +25,16 @@ var errNoStep = errors.New("decode step: not the value of a prov.steps step")
 // JSON (other white space, another order, members of a later version) is
 // brought into canonical form first; members that are not known are skipped.
 func DecodeStep(dst *acs.Step, value []byte) error {
-	d := decoder{text: value}
+	return decodeStep(dst, decoder{text: value}, value)
+}
+
+// DecodeStepInPlace is DecodeStep without the copy: strings of dst are parts of
+// value, which must not be changed as long as they are in use.
+func DecodeStepInPlace(dst *acs.Step, value []byte) error {
+	return decodeStep(dst, decoder{text: value, whole: unsafe.String(unsafe.SliceData(value), len(value))}, value)
+}
+
+func decodeStep(dst *acs.Step, d decoder, value []byte) error {
 	if d.step(dst) {
 		return nil
 	}
@@ -64,9 +74,10 @@ type decoder struct {
 	i         int
 	bad       bool
 	canonical bool // text is known to be canonical, so that unknown members can be skipped
-	// copied holds the copy of text, then the strings that had escapes.
+	// copied holds the copy of text, if there is one, then the strings that had
+	// escapes.
 	copied strings.Builder
-	whole  string // copied.String() as long as the copy of text
+	whole  string // text
 }
 
 // next consumes c.
@@ -284,11 +295,7 @@ func (d *decoder) raw() string {
 	return d.whole[start:d.i]
 }
 
-// step reads a whole step. Members must come in order, each once: that is what
-// tells the canonical form from what has to be brought into it.
-func (d *decoder) step(s *acs.Step) bool {
-	s.Reset()
-	s.Coordinates.Index = -1
+func (d *decoder) copyText() {
 	extra := 0
 	if bytes.IndexByte(d.text, '\\') >= 0 {
 		extra = 64
@@ -296,6 +303,16 @@ func (d *decoder) step(s *acs.Step) bool {
 	d.copied.Grow(len(d.text) + extra)
 	d.copied.Write(d.text)
 	d.whole = d.copied.String()
+}
+
+// step reads a whole step. Members must come in order, each once: that is what
+// tells the canonical form from what has to be brought into it.
+func (d *decoder) step(s *acs.Step) bool {
+	s.Reset()
+	s.Coordinates.Index = -1
+	if d.whole == "" {
+		d.copyText()
+	}
 	d.next('{')
 	seen, last := 0, ""
 	for first := true; d.more('}', &first); {

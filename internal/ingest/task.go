@@ -72,7 +72,8 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 		t.s.metrics.batch.Observe(time.Since(began).Seconds())
 		t.s.readers <- reader
 	}()
-	t.out, t.batch.open = out, true
+	t.begin(out)
+	t.batch.open = true
 	if first := records[0].Offset; first < t.next {
 		// The topic was truncated, or deleted and created again: its offsets
 		// begin anew. What was read of the old one stands.
@@ -91,6 +92,12 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 		}
 	}
 	return nil
+}
+
+// begin readies the task for the output of a transaction.
+func (t *task) begin(out *kafka.Out) {
+	t.out = out
+	t.slab.For(out)
 }
 
 func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
@@ -127,7 +134,7 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
 // Gap implements [kafka.Task]: offsets that are gone before they were read are
 // part of the evidence.
 func (t *task) Gap(from, to int64, out *kafka.Out) error {
-	t.out = out
+	t.begin(out)
 	t.s.cfg.Logger.Error("records were lost before ingest read them", "topic", t.topic, "partition", t.partition, "from", from, "to", to)
 	t.s.metrics.gaps.WithLabelValues(t.topic).Add(float64(to - from))
 	t.coverage(verify.Coverage{From: from, To: to, Gap: true})
@@ -140,7 +147,7 @@ func (t *task) Flush(next int64, out *kafka.Out) error {
 	if !t.batch.open {
 		return nil
 	}
-	t.out = out
+	t.begin(out)
 	b := &t.batch
 	c := verify.Coverage{
 		From: t.next, To: next, Records: b.records, Steps: b.steps, Rejected: b.rejected, DeadLetters: b.deadLetters, Dropped: b.dropped,

@@ -37,18 +37,25 @@ func (l *Loop) align(now time.Time) {
 		}
 	}
 	free := last == nil || now.Sub(l.lastMoved) > stalled
-	for _, w := range l.workers {
-		hold := !free && w.behind() && w.givenAt-last.givenAt > l.spec.Align.Milliseconds()
-		if hold == w.held {
-			continue
+	pause, resume := make(map[string][]int32), make(map[string][]int32)
+	for key, w := range l.workers {
+		lead := l.spec.Align.Milliseconds()
+		if w.held {
+			lead /= 2
+		}
+		hold := !free && w.behind() && w.givenAt-last.givenAt > lead
+		if hold && !w.held {
+			pause[key.Topic] = append(pause[key.Topic], key.Partition)
+		} else if w.held && !hold {
+			resume[key.Topic] = append(resume[key.Topic], key.Partition)
 		}
 		w.held = hold
-		p := map[string][]int32{w.key.Topic: {w.key.Partition}}
-		if hold {
-			l.session.client().PauseFetchPartitions(p)
-		} else {
-			l.session.client().ResumeFetchPartitions(p)
-		}
+	}
+	if len(pause) != 0 {
+		l.session.client().PauseFetchPartitions(pause)
+	}
+	if len(resume) != 0 {
+		l.session.client().ResumeFetchPartitions(resume)
 	}
 }
 

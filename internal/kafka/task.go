@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -50,6 +51,7 @@ type Out struct {
 	// would have to work out again is best written down now.
 	Final bool
 
+	settled atomic.Bool // committed: nobody holds what was produced any more
 	ctx     context.Context
 	produce func(context.Context, *kgo.Record, func(*kgo.Record, error))
 
@@ -60,8 +62,8 @@ type Out struct {
 }
 
 // Produce sends a record to r.Partition of r.Topic, which must be set. The
-// record and its bytes belong to the client from here on. A failure shows at
-// the commit, which then aborts.
+// record and its bytes belong to the client until the transaction has ended. A
+// failure shows at the commit, which then aborts.
 func (o *Out) Produce(r *kgo.Record) {
 	o.produce(o.ctx, r, o.done)
 }
@@ -88,51 +90,4 @@ func (o *Out) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
-}
-
-// Slab gives a task memory for its output without one allocation a record. It
-// is not safe for concurrent use. What it gave out stays valid; the garbage
-// collector frees a chunk when the last record in it is gone.
-type Slab struct {
-	bytes   []byte
-	records []kgo.Record
-	headers []kgo.RecordHeader
-}
-
-const (
-	slabBytes   = 256 << 10
-	slabRecords = 256
-)
-
-// Bytes returns a copy of b.
-func (s *Slab) Bytes(b []byte) []byte {
-	if len(b) > slabBytes/8 {
-		return append([]byte(nil), b...)
-	}
-	if len(b) > cap(s.bytes)-len(s.bytes) {
-		s.bytes = make([]byte, 0, slabBytes)
-	}
-	at := len(s.bytes)
-	s.bytes = append(s.bytes, b...)
-	return s.bytes[at:len(s.bytes):len(s.bytes)]
-}
-
-// Record returns an empty record.
-func (s *Slab) Record() *kgo.Record {
-	if len(s.records) == 0 {
-		s.records = make([]kgo.Record, slabRecords)
-	}
-	r := &s.records[0]
-	s.records = s.records[1:]
-	return r
-}
-
-// Headers returns n empty headers.
-func (s *Slab) Headers(n int) []kgo.RecordHeader {
-	if n > len(s.headers) {
-		s.headers = make([]kgo.RecordHeader, max(n, slabRecords))
-	}
-	h := s.headers[:n:n]
-	s.headers = s.headers[n:]
-	return h
 }

@@ -63,6 +63,7 @@ func (l *Loop) end() error {
 		l.out.mu.Unlock()
 		l.spec.OnTransaction(e)
 	}
+	l.out.settled.Store(committed && err == nil && failure == nil)
 	l.out = nil
 	switch {
 	case failure != nil:
