@@ -11,7 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/metrics"
 	"runtime/pprof"
 	"syscall"
 	"time"
@@ -29,7 +29,7 @@ type Usage struct {
 	MaxRSS   int64         `json:"max_rss"` // bytes
 	Mallocs  uint64        `json:"mallocs"`
 	AllocB   uint64        `json:"alloc_bytes"`
-	GCCycles uint32        `json:"gc_cycles"`
+	GCCycles uint64        `json:"gc_cycles"`
 }
 
 func ownUsage() Usage {
@@ -39,9 +39,17 @@ func ownUsage() Usage {
 		u.CPU = time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 		u.MaxRSS = int64(ru.Maxrss) * maxRSSUnit
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u.Mallocs, u.AllocB, u.GCCycles = m.Mallocs, m.TotalAlloc, m.NumGC
+	// The kernel counts the parent's memory up to exec into ru_maxrss.
+	if p, err := procUsage(os.Getpid()); err == nil {
+		u.MaxRSS = p.MaxRSS
+	}
+	// Read without stopping the world: the parent asks often.
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/tiny/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+	}
+	metrics.Read(samples)
+	u.Mallocs = samples[0].Value.Uint64() + samples[1].Value.Uint64()
+	u.AllocB, u.GCCycles = samples[2].Value.Uint64(), samples[3].Value.Uint64()
 	return u
 }
 
