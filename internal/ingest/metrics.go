@@ -75,3 +75,13 @@ func (m *metrics) topic(name string) *topicCounters {
 	}
 	return c
 }
+
+// add counts what a batch has read.
+func (c *topicCounters) add(n *counts) {
+	c.records.Add(float64(n.records))
+	c.bytes.Add(float64(n.bytes))
+	c.steps.Add(float64(n.steps))
+	c.dropped.Add(float64(n.dropped))
+	c.rejected.Add(float64(n.rejected))
+	c.redriven.Add(float64(n.redriven))
+}

@@ -41,9 +41,24 @@ type task struct {
 
 // batch is what one transaction has read of the partition so far.
 type batch struct {
-	open                                           bool
-	records, steps, rejected, deadLetters, dropped int64
-	hashes                                         hash.Hash
+	open bool
+	counts
+	hashes hash.Hash
+}
+
+// counts are of records that were read.
+type counts struct {
+	records, bytes, steps, rejected, deadLetters, dropped, redriven int64
+}
+
+func (c *counts) add(d *counts) {
+	c.records += d.records
+	c.bytes += d.bytes
+	c.steps += d.steps
+	c.rejected += d.rejected
+	c.deadLetters += d.deadLetters
+	c.dropped += d.dropped
+	c.redriven += d.redriven
 }
 
 func (s *service) open(c *kafka.Cluster, in kafka.Input) (kafka.Task, error) {
@@ -81,16 +96,19 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 		t.s.metrics.resets.Inc()
 		t.next = first
 	}
+	now := nowMs() // everything here was fetched before
+	var n counts
 	for _, r := range records {
 		if r.Attrs.IsControl() {
 			continue
 		}
-		now := nowMs()
-		t.read(reader, r, now)
+		t.read(reader, r, now, &n)
 		if at := min(r.Timestamp.UnixMilli(), now); !t.known || at > t.recordedAt {
 			t.recordedAt, t.known = at, true
 		}
 	}
+	t.batch.add(&n)
+	t.counters.add(&n)
 	return nil
 }
 
@@ -100,7 +118,7 @@ func (t *task) begin(out *kafka.Out) {
 	t.slab.For(out)
 }
 
-func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
+func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) {
 	rec := &t.rec
 	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = r.Topic, r.Partition, r.Offset, r.Timestamp.UnixMilli()
 	rec.Key, rec.Value = r.Key, r.Value
@@ -109,23 +127,17 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64) {
 		rec.Headers = append(rec.Headers, codec.Header{Key: h.Key, Value: h.Value})
 	}
 	res := reader.Read(rec, now, t.emit)
-	b := &t.batch
-	b.records++
-	b.steps += int64(res.Steps)
-	b.rejected += int64(res.Rejected)
-	b.dropped += int64(res.Dropped)
-	b.hashes.Write(res.RawHash[:])
-	c := t.counters
-	c.records.Inc()
-	c.bytes.Add(float64(len(r.Value)))
-	c.steps.Add(float64(res.Steps))
-	c.dropped.Add(float64(res.Dropped))
-	c.rejected.Add(float64(res.Rejected))
+	t.batch.hashes.Write(res.RawHash[:])
+	n.records++
+	n.bytes += int64(len(r.Value))
+	n.steps += int64(res.Steps)
+	n.rejected += int64(res.Rejected)
+	n.dropped += int64(res.Dropped)
 	if attempts(r) > 0 {
-		c.redriven.Inc()
+		n.redriven++
 	}
 	if res.DeadLetter != nil {
-		b.deadLetters++
+		n.deadLetters++
 		t.s.metrics.deadLetters.WithLabelValues(t.topic, res.DeadLetter.Kind).Inc()
 		t.out.Produce(t.deadLetter(r, res.DeadLetter))
 	}

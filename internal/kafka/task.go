@@ -54,6 +54,7 @@ type Out struct {
 	settled atomic.Bool // committed: nobody holds what was produced any more
 	ctx     context.Context
 	produce func(context.Context, *kgo.Record, func(*kgo.Record, error))
+	promise func(*kgo.Record, error) // done, made once
 
 	mu      sync.Mutex
 	records int64
@@ -65,7 +66,7 @@ type Out struct {
 // record and its bytes belong to the client until the transaction has ended. A
 // failure shows at the commit, which then aborts.
 func (o *Out) Produce(r *kgo.Record) {
-	o.produce(o.ctx, r, o.done)
+	o.produce(o.ctx, r, o.promise)
 }
 
 func (o *Out) done(r *kgo.Record, err error) {

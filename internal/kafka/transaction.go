@@ -18,6 +18,7 @@ func (l *Loop) begin() error {
 	}
 	// A context of its own: a stop lets the open transaction finish.
 	l.out = &Out{ctx: context.Background(), produce: l.session.produce}
+	l.out.promise = l.out.done
 	l.began = time.Now()
 	l.records, l.bytes = 0, 0
 	return nil
