@@ -90,6 +90,10 @@ func (t *trial) disturb(ctx context.Context) error {
 // one does one thing to one thing.
 func (t *trial) one(ctx context.Context, instances []*instance, background *sync.WaitGroup) {
 	i := instances[t.rng.IntN(len(instances))]
+	if t.plumbing != nil && t.rng.IntN(4) == 0 {
+		t.network(i, background)
+		return
+	}
 	dice := t.rng.IntN(100)
 	switch {
 	case dice < 70:
@@ -159,9 +163,15 @@ func (t *trial) roll(ctx context.Context, instances []*instance) {
 		if i.Service != service || !i.take() {
 			continue
 		}
+		begin := time.Now()
 		if err := i.Stop(); err != nil {
 			t.report.violation("graceful stop: %v", err)
 			t.log("%v", err)
+		}
+		took := time.Since(begin).Seconds()
+		t.report.SlowestStop = max(t.report.SlowestStop, took)
+		if took > 2 {
+			t.log("%s-%d took %.1f s to stop", i.Service, i.Instance, took)
 		}
 		if err := i.Start(); err != nil {
 			t.log("%s-%d does not start: %v", i.Service, i.Instance, err)

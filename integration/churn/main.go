@@ -9,6 +9,9 @@
 //     prov.runs, byte for byte;
 //   - no id stands twice on an output topic, and no service ended by itself.
 //
+// With --network every instance reaches every broker by a link in this process,
+// which is late, slow, cut or parted now and then.
+//
 // Without --brokers it starts three brokers of its own with scripts/kafka, and
 // kills those too. It prints a report as JSON; exit status 1 says that something
 // did not hold.
@@ -49,6 +52,7 @@ type flags struct {
 	Partitions int32         `help:"Of the partitioned topics." default:"6"`
 	Pause      time.Duration `help:"Mean time between disturbances." default:"1500ms"`
 	Brokers    string        `help:"An Apache Kafka that is there; its brokers are left alone. Without it three are started." placeholder:"HOST:PORT,…"`
+	Network    bool          `help:"Also make the network between services and brokers bad now and then: late, slow, cut, parted. Needs brokers of its own."`
 	Dir        string        `help:"Logs and keys; a temporary folder that is removed when all holds, else." placeholder:"DIR"`
 	Report     string        `help:"Write the report here too." placeholder:"FILE"`
 	Flag       []string      `help:"Further flag of a service, as service:--name=value." placeholder:"SERVICE:FLAG"`
@@ -87,6 +91,7 @@ type trial struct {
 	client     *kgo.Client
 	report     *report
 	brokerBusy atomic.Bool // one broker at a time
+	plumbing   *plumbing   // nil without --network
 }
 
 // windows are short, so that runs end while the loop runs.
@@ -146,14 +151,12 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 	}
 	brokers := t.Brokers
 	if brokers == "" {
-		t.log("starting three brokers")
-		// A dead broker and a dead producer are noticed sooner than by default.
-		t.cluster, err = kafkatest.StartApacheKafka(3, "broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500",
-			"transaction.abort.timed.out.transaction.cleanup.interval.ms=1000")
-		if err != nil {
+		if err := t.startBrokers(); err != nil {
 			return cleanup, err
 		}
 		brokers = t.cluster.Brokers
+	} else if t.Network {
+		return cleanup, errors.New("--network: the brokers must be this program's own: leave --brokers out")
 	}
 	prefix := fmt.Sprintf("churn%d.", t.Seed)
 	t.opts = []kgo.Opt{kgo.SeedBrokers(strings.Split(brokers, ",")...)}
@@ -161,6 +164,9 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 		Bin: t.Dir, Dir: t.Dir, Brokers: brokers, Prefix: prefix,
 		Windows: windows(),
 		Flags:   map[string][]string{"": {"--session-timeout=" + sessionTimeout.String()}},
+	}
+	if t.plumbing != nil {
+		t.deployment.BrokersOf = t.plumbing.brokers
 	}
 	for _, f := range t.Flag {
 		service, flag, _ := strings.Cut(f, ":")
@@ -170,6 +176,9 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 		t.deployment.Close()
 		if t.client != nil {
 			t.client.Close()
+		}
+		if t.plumbing != nil {
+			t.plumbing.close()
 		}
 		if t.cluster != nil {
 			if err := t.cluster.Wipe(); err != nil {
@@ -211,6 +220,35 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 	return cleanup, nil
 }
 
+// ownBrokers is how many brokers are started.
+const ownBrokers = 3
+
+// startBrokers starts brokers that notice a dead broker and a dead producer sooner
+// than by default.
+func (t *trial) startBrokers() error {
+	t.log("starting three brokers")
+	settings := []string{
+		"broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+	}
+	port, err := kafkatest.FreePorts(ownBrokers, ownBrokers*len(processes.Services)*t.Instances)
+	if err != nil {
+		return err
+	}
+	if t.Network {
+		if t.plumbing, err = lay(t.Instances, ownBrokers, port); err != nil {
+			return err
+		}
+	}
+	t.cluster, err = kafkatest.StartApacheKafkaOn(port, ownBrokers, func(node int) []string {
+		if t.plumbing == nil {
+			return settings
+		}
+		return append(t.plumbing.settings(port, node), settings...)
+	})
+	return err
+}
+
 // report is what the program prints.
 type report struct {
 	Seed       uint64  `json:"seed"`
@@ -226,6 +264,8 @@ type report struct {
 	RollingRestarts int            `json:"rolling_restarts"`
 	BrokerRestarts  int            `json:"broker_restarts"`
 	LeaderMoves     int            `json:"leader_moves"`
+	Network         map[string]int `json:"network,omitempty"` // faults of links by kind
+	SlowestStop     float64        `json:"slowest_stop_seconds"`
 
 	Sent         int64              `json:"records_sent"`
 	Steps        int64              `json:"records_of_prov_steps"`
@@ -243,6 +283,7 @@ func newReport(f flags) *report {
 		Seed: f.Seed, Instances: f.Instances, Partitions: f.Partitions,
 		Machine:      fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version()),
 		Kills:        make(map[string]int),
+		Network:      make(map[string]int),
 		Transactions: make(map[string]float64),
 		Violations:   []string{},
 	}

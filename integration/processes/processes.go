@@ -50,6 +50,9 @@ type Deployment struct {
 	Windows window.Config // when the aggregator closes things
 	// Flags are further flags by service; those under "" are every service's.
 	Flags map[string][]string
+	// BrokersOf, if not nil, gives the addresses that an instance starts from
+	// in the place of Brokers: a network of its own.
+	BrokersOf func(service string, instance int) string
 
 	mu        sync.Mutex
 	processes []*Process
@@ -222,8 +225,12 @@ func (x *Process) Start() error {
 		return err
 	}
 	defer log.Close()
+	brokers := x.deployment.Brokers
+	if f := x.deployment.BrokersOf; f != nil {
+		brokers = f(x.Service, x.Instance)
+	}
 	args := []string{
-		"--brokers", x.deployment.Brokers, "--instance", strconv.Itoa(x.Instance), "--listen-metrics", x.Metrics,
+		"--brokers", brokers, "--instance", strconv.Itoa(x.Instance), "--listen-metrics", x.Metrics,
 	}
 	if x.deployment.Prefix != "" {
 		args = append(args, "--prefix", x.deployment.Prefix)

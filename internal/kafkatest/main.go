@@ -50,6 +50,17 @@ type ApacheKafka struct {
 // StartApacheKafka starts a cluster in a temporary folder, on free ports. The
 // settings are further lines of server.properties.
 func StartApacheKafka(nodes int, settings ...string) (*ApacheKafka, error) {
+	port, err := FreePorts(nodes, 0)
+	if err != nil {
+		return nil, err
+	}
+	return StartApacheKafkaOn(port, nodes, func(int) []string { return settings })
+}
+
+// StartApacheKafkaOn starts a cluster whose brokers' plaintext listeners stand at
+// a port of the caller's choice and the ones behind it, with settings for each
+// node, from 1: for settings that name all listeners.
+func StartApacheKafkaOn(port, nodes int, settings func(node int) []string) (*ApacheKafka, error) {
 	root, err := ModuleRoot()
 	if err != nil {
 		return nil, err
@@ -58,36 +69,20 @@ func StartApacheKafka(nodes int, settings ...string) (*ApacheKafka, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePorts(nodes)
-	if err != nil {
-		return nil, err
-	}
 	k := &ApacheKafka{Dir: dir, script: filepath.Join(root, "scripts", "kafka")}
-	k.env = append(os.Environ(), "KAFKA_DIR="+dir, "KAFKA_PORT="+strconv.Itoa(port), "KAFKA_NODES="+strconv.Itoa(nodes),
-		"KAFKA_SETTINGS="+strings.Join(settings, "\n"))
+	k.env = append(os.Environ(), "KAFKA_DIR="+dir, "KAFKA_PORT="+strconv.Itoa(port), "KAFKA_NODES="+strconv.Itoa(nodes))
+	for node := 1; node <= nodes; node++ {
+		k.env = append(k.env, fmt.Sprintf("KAFKA_SETTINGS_%d=%s", node, strings.Join(settings(node), "\n")))
+	}
 	if k.Brokers, err = k.Run("start"); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// StartApacheKafkaAt starts one node whose plaintext listener is at a port of the
-// caller's choice: for settings that name all listeners.
+// StartApacheKafkaAt starts one node on a port of the caller's choice.
 func StartApacheKafkaAt(port int, settings ...string) (*ApacheKafka, error) {
-	root, err := ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "kafkatest-")
-	if err != nil {
-		return nil, err
-	}
-	k := &ApacheKafka{Dir: dir, script: filepath.Join(root, "scripts", "kafka")}
-	k.env = append(os.Environ(), "KAFKA_DIR="+dir, "KAFKA_PORT="+strconv.Itoa(port), "KAFKA_NODES=1", "KAFKA_SETTINGS="+strings.Join(settings, "\n"))
-	if k.Brokers, err = k.Run("start"); err != nil {
-		return nil, err
-	}
-	return k, nil
+	return StartApacheKafkaOn(port, 1, func(int) []string { return settings })
 }
 
 // Run runs scripts/kafka for this cluster, e.g. Run("kill-node", "2"), and returns
@@ -112,24 +107,29 @@ func (k *ApacheKafka) Wipe() error {
 	return os.RemoveAll(k.Dir)
 }
 
-// freePorts finds a port such that it and what scripts/kafka puts beside it
-// (brokers from it on, controllers from it+10 on) are free now. It looks below the
-// range that systems give to outgoing connections: a node that calls another one
+// FreePorts finds a port such that it and what scripts/kafka puts beside it
+// (brokers from it on, controllers from it+10 on) are free now, and so many from
+// it+20 on for other listeners. It looks below the range that systems give to outgoing connections: a node that calls another one
 // before that listens would be given the very port it calls, now and then, and
 // talk to itself.
-func freePorts(nodes int) (int, error) {
+func FreePorts(nodes, further int) (int, error) {
 	for range 200 {
 		port := 15000 + rand.IntN(15000)
 		free := true
+		var all []int
 		for i := range nodes {
-			for _, p := range []int{port + i, port + 10 + i} {
-				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-				if err != nil {
-					free = false
-					continue
-				}
-				l.Close()
+			all = append(all, port+i, port+10+i)
+		}
+		for i := range further {
+			all = append(all, port+20+i)
+		}
+		for _, p := range all {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if err != nil {
+				free = false
+				continue
 			}
+			l.Close()
 		}
 		if free {
 			return port, nil
