@@ -83,7 +83,11 @@ func makeMaterial(b *testing.B) (m material) {
 		var inner struct{ Payload json.RawMessage }
 		if json.Unmarshal(rec.Value, &e) == nil {
 			_ = json.Unmarshal(e.Params, &inner)
-			m.parts = append(m.parts, e.Params, inner.Payload, e.Result, e.Error)
+			for _, part := range [][]byte{e.Params, inner.Payload, e.Result, e.Error} {
+				if part != nil {
+					m.parts = append(m.parts, part)
+				}
+			}
 		}
 		if rec.Timestamp >= last+1000 {
 			last = rec.Timestamp
