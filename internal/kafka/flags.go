@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -66,7 +67,14 @@ func (f Flags) Topic(base string) string { return f.Prefix + base }
 
 // options are the client options that follow from the flags.
 func (f Flags) options() ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.SoftwareNameAndVersion("provstream", "1"), kgo.ClientID("provstream")}
+	opts := []kgo.Opt{
+		kgo.SoftwareNameAndVersion("provstream", "1"), kgo.ClientID("provstream"),
+		// A batch that is answered with a leader's move or CONCURRENT_TRANSACTIONS is
+		// sent again after the next look at the metadata, which by default is up to
+		// 5 s away. The latter is no rarity: a transaction that begins while
+		// the markers of the one before are being written is told so (KIP-890).
+		kgo.MetadataMinAge(100 * time.Millisecond),
+	}
 	var faults []error
 	if len(f.Brokers) == 0 {
 		faults = append(faults, errors.New("--brokers: name at least one host:port"))
