@@ -136,8 +136,10 @@ func (l *Loop) positions(ctx context.Context) error {
 		if o, ok := committed.Lookup(key.Topic, key.Partition); ok {
 			theirs = o.At
 		}
-		if o, ok := mine[key.Topic][key.Partition]; ok && max(0, o.Offset) != max(0, theirs) {
-			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, o.Offset, theirs)
+		// Where it knows of no commit it goes on at the start. (Or the partition has
+		// just moved away; then coming back is as good.)
+		if own := mine[key.Topic][key.Partition].Offset; max(0, own) != max(0, theirs) {
+			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, own, theirs)
 		}
 	}
 	return nil
