@@ -15,15 +15,13 @@ type timer struct {
 	pos  int   // in the heap; -1 outside
 }
 
-// timers is a heap by (due, run key, turn_id).
+// timers is a heap by due. What is due together is put in order when it is
+// taken out.
 type timers []*timer
 
 func (h timers) Len() int { return len(h) }
 
-func (h timers) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.run.key, b.run.key), cmp.Compare(a.turnID(), b.turnID())) < 0
-}
+func (h timers) Less(i, j int) bool { return h[i].due < h[j].due }
 
 func (h timers) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
@@ -106,8 +104,7 @@ func (p *Partition) fire(emit func(Emission)) {
 			ripe = ripe[n:]
 		}
 		clear(p.ripe) // its runs may be forgotten now
-		slices.SortStableFunc(fired, firing.compare)
-		for i := range fired {
+		for _, i := range inOrder(fired) {
 			emit(fired[i].emission)
 		}
 	}
@@ -128,8 +125,22 @@ type firing struct {
 	emission Emission
 }
 
-func (f firing) compare(g firing) int {
-	return cmp.Or(cmp.Compare(f.due, g.due), cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
+// compare is by (due, run key, turn_id).
+func (f *firing) compare(g *firing) int {
+	if f.due != g.due {
+		return cmp.Compare(f.due, g.due)
+	}
+	return cmp.Or(cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
+}
+
+// inOrder returns the indexes of fired in order; what is equal stays as it is.
+func inOrder(fired []firing) []int32 {
+	order := make([]int32, len(fired))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int { return cmp.Or(fired[i].compare(&fired[j]), cmp.Compare(i, j)) })
+	return order
 }
 
 // takeRipe takes the timers that may be due out of the heap, run by run.
@@ -138,7 +149,9 @@ func (p *Partition) takeRipe() []*timer {
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
 		p.ripe = append(p.ripe, heap.Pop(&p.timers).(*timer))
 	}
-	slices.SortFunc(p.ripe, func(a, b *timer) int { return cmp.Compare(a.run.key, b.run.key) })
+	slices.SortFunc(p.ripe, func(a, b *timer) int {
+		return cmp.Or(cmp.Compare(a.run.firstOffset, b.run.firstOffset), cmp.Compare(a.run.key, b.run.key))
+	})
 	return p.ripe
 }
 
@@ -153,7 +166,7 @@ func (p *Partition) fireOf(ripe []*timer, fired []firing) []firing {
 			list = append(list, firing{timer: t, due: due, key: t.run.key, turnID: t.turnID()})
 		}
 	}
-	slices.SortFunc(list, firing.compare)
+	slices.SortFunc(list, func(a, b firing) int { return a.compare(&b) })
 	for _, f := range list {
 		if _, ok := p.dueOf(f.timer); !ok {
 			continue // what fired before has closed the turn
