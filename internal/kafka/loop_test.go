@@ -2,19 +2,15 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -261,18 +257,26 @@ func TestLoopRebalances(t *testing.T) {
 	})
 }
 
-// Each effect of a transaction fails three times: without having happened, by a
-// lost connection, and having happened with an error as the answer.
+// Each request of a transaction's life fails three times, in each way: before it
+// has happened, and after. (For the services, and each of their topics, package
+// pipeline does the same.)
 func TestLoopSurvivesFailedEffects(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.InitProducerID, kmsg.Heartbeat} {
-		for _, happened := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s happened=%v", key.Name(), happened), func(t *testing.T) {
+		for _, how := range kafkatest.Failures() {
+			t.Run(fmt.Sprintf("%s/%s", key.Name(), how), func(t *testing.T) {
 				t.Parallel()
 				kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
 					cfg := testConfig(c)
 					cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 					produce(t, cl, cfg.Topic(topics.Steps), 0, 40, c.Partitions)
-					hits := failSome(c, key, happened)
+					n := 0
+					hits := c.Fail(t, key, how, func(req kmsg.Request) bool {
+						if p, ok := req.(*kmsg.ProduceRequest); ok && p.TransactionID == nil {
+							return false // the test's own
+						}
+						n++
+						return n == 1 || n == 4 || n == 5
+					})
 					stop := startRelay(t, cfg, nil)
 					for i := range 40 {
 						produce(t, cl, cfg.Topic(topics.Steps), 40+i, 41+i, c.Partitions)
@@ -290,38 +294,6 @@ func TestLoopSurvivesFailedEffects(t *testing.T) {
 			})
 		}
 	}
-}
-
-// failSome lets the first, fourth and fifth request of a kind fail.
-func failSome(c *kafkatest.Cluster, key kmsg.Key, happened bool) (hits func() int) {
-	var n atomic.Int64
-	some := func(req kmsg.Request) bool {
-		if p, ok := req.(*kmsg.ProduceRequest); ok && p.TransactionID == nil {
-			return false // the test's own
-		}
-		switch n.Add(1) {
-		case 1, 4, 5:
-			return true
-		}
-		return false
-	}
-	if happened {
-		// kfake does the work and answers with the error.
-		h := c.Fake.Fault(
-			kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.RequestTimedOut, Count: -1, When: some},
-			kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.RequestTimedOut, Count: -1, TopLevel: true, When: some})
-		return h.Hits
-	}
-	var failed atomic.Int64
-	c.Fake.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.Fake.KeepControl()
-		if !some(req) {
-			return nil, nil, false
-		}
-		failed.Add(1)
-		return nil, errors.New("connection lost"), true
-	})
-	return func() int { return int(failed.Load()) }
 }
 
 func TestOpenNamesWhatIsMissing(t *testing.T) {

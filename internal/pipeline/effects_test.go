@@ -99,6 +99,9 @@ func TestEveryEffectMayFail(t *testing.T) {
 	for _, e := range effects() {
 		for _, how := range kafkatest.Failures() {
 			t.Run(fmt.Sprintf("%s/%s/%s", e.service, e.what, how), func(t *testing.T) {
+				if !kafkatest.VirtualTime && e.key != kmsg.EndTxn {
+					t.Skip("SKIPPED: takes minutes in real time; run with -tags synctests")
+				}
 				t.Parallel()
 				kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
 					var id [16]byte

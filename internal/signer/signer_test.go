@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -237,12 +235,12 @@ func TestSignerKeepsOneLog(t *testing.T) {
 		w.send(t, 3, false)
 		for range 4 {
 			// An end that is refused, and one that happens and is not told.
-			failEnd(c, kerr.UnknownServerError)
+			failEnd(t, c, kafkatest.Refused)
 			stop := w.start(t)
 			w.send(t, 4, true)
 			time.Sleep(300 * time.Millisecond)
 			w.send(t, 2, false)
-			failEnd(c, kerr.RequestTimedOut)
+			failEnd(t, c, kafkatest.Misreported)
 			w.send(t, 3, true)
 			w.signed(t)
 			if err := stop(); err != nil {
@@ -253,12 +251,16 @@ func TestSignerKeepsOneLog(t *testing.T) {
 	})
 }
 
-// failEnd answers the signer's next end of a transaction with an error; kfake
-// does the work all the same for a request that timed out.
-func failEnd(c *kafkatest.Cluster, err *kerr.Error) {
-	c.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: err, TopLevel: true, When: func(req kmsg.Request) bool {
-		return req.(*kmsg.EndTxnRequest).TransactionalID != "aggregator"
-	}})
+// failEnd lets the signer's next end of a transaction fail.
+func failEnd(t *testing.T, c *kafkatest.Cluster, how kafkatest.Failure) {
+	failed := false
+	c.Fail(t, kmsg.EndTxn, how, func(req kmsg.Request) bool {
+		if failed || req.(*kmsg.EndTxnRequest).TransactionalID == "aggregator" {
+			return false
+		}
+		failed = true
+		return true
+	})
 }
 
 // What is no unsigned DAG is refused, and the message says where it stands.
