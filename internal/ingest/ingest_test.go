@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/acs"
@@ -289,6 +291,50 @@ func TestIngestTellsGaps(t *testing.T) {
 		stop()
 		if gaps := checkCoverage(t, w, hook, 0, 3+10, 13, 0); gaps != 2+5 {
 			t.Errorf("%d offsets told as lost, want 7", gaps)
+		}
+	})
+}
+
+// An offset of the group that ingest did not commit itself is told: once for each
+// partition that somebody set, and not at a restart.
+func TestIngestTellsOffsetsOfOthers(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		hook := w.Topic(topics.Hook(acs.MethodUserMessage))
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		for i := range 5 {
+			if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: hook, Value: []byte(userMessage(1, i, ""))}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.cfg.LeaveOnStop = true // so that others may set the group's offsets
+		resets := func() float64 {
+			reg := prometheus.NewRegistry()
+			w.cfg.Registerer = reg
+			stop := w.start(t)
+			w.caughtUp(t)
+			stop()
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if f.GetName() == "provstream_ingest_resets_total" {
+					return f.Metric[0].GetCounter().GetValue()
+				}
+			}
+			return -1
+		}
+		if first, again := resets(), resets(); first != 0 || again != 0 {
+			t.Errorf("a start tells of %g offsets set by others, a restart of %g", first, again)
+		}
+		offsets := make(kadm.Offsets)
+		offsets.AddOffset(hook, 0, 1, -1)
+		if err := kadm.NewClient(cl).CommitAllOffsets(t.Context(), kafka.DefaultGroup(c.Prefix, "ingest"), offsets); err != nil {
+			t.Fatal(err)
+		}
+		if n := resets(); n != 1 {
+			t.Errorf("%g offsets set by others, want 1", n)
 		}
 	})
 }

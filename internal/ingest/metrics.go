@@ -17,7 +17,7 @@ import (
 //	provstream_ingest_batch_seconds                   reading the records of one poll of one partition
 //	provstream_ingest_dead_letters_total{topic,kind}  records with a dead letter
 //	provstream_ingest_lost_offsets_total{topic}       offsets gone before they were read
-//	provstream_ingest_resets_total                    hook partitions whose offsets began anew
+//	provstream_ingest_resets_total                    hook partitions whose offsets began anew, or were set from outside
 type metrics struct {
 	records, bytes, steps, dropped *prometheus.CounterVec
 	rejected, redriven             *prometheus.CounterVec
@@ -51,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		deadLetters: vec("dead_letters_total", "Records with a dead letter, by its kind.", "topic", "kind"),
 		gaps:        vec("lost_offsets_total", "Offsets that were gone before they were read.", "topic"),
-		resets:      prometheus.NewCounter(prometheus.CounterOpts{Name: "provstream_ingest_resets_total", Help: "Hook partitions whose offsets began anew."}),
+		resets:      prometheus.NewCounter(prometheus.CounterOpts{Name: "provstream_ingest_resets_total", Help: "Hook partitions whose offsets began anew, or whose committed offset was set by somebody else."}),
 		topics:      make(map[string]*topicCounters),
 	}
 	if reg != nil {
