@@ -14,10 +14,7 @@ import (
 
 // TestHolds: a run with every fault holds, and everything is in its place.
 func TestHolds(t *testing.T) {
-	faults := slices.DeleteFunc(generate.FaultNames(), func(name string) bool {
-		return name == "large_session" || name == "many_ids" || name == "deep_lineage" || name == "memory_limit" // long, and nothing new here
-	})
-	r := record(t, generate.Config{Seed: 1, Faults: faults})
+	r := record(t, generate.Config{Seed: 1, Faults: generate.FaultNames()})
 	report := r.reconcile(t)
 	for _, p := range report.Problems {
 		t.Error(p)

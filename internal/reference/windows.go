@@ -74,13 +74,15 @@ type run struct {
 	past    *history
 	records []*record // of the open segment, in order of arrival, each once
 	byKey   map[string]*record
-	weight  int64
-	open    bool  // has an open segment (after a size seal perhaps an empty one)
-	ended   bool  // session_end or late has sealed it: what follows is late
-	lastAt  int64 // at of its last record
-	endAt   int64 // at of the first sessionEnd since the last seal other than size
-	hasEnd  bool
-	forget  int64 // when it is forgotten, if it has no open segment
+	// The steps among them, by what decisions name: step_id, JSON-RPC id.
+	byStepID, byRPC map[string][]*record
+	weight          int64
+	open            bool  // has an open segment (after a size seal perhaps an empty one)
+	ended           bool  // session_end or late has sealed it: what follows is late
+	lastAt          int64 // at of its last record
+	endAt           int64 // at of the first sessionEnd since the last seal other than size
+	hasEnd          bool
+	forget          int64 // when it is forgotten, if it has no open segment
 
 	turns    map[string]*turnState
 	revision int // of the session summary
@@ -153,7 +155,8 @@ func (p *Partition) apply(s *acs.Step) {
 	key := topics.RunKey(s.Tenant, s.Session)
 	r := p.runs[key]
 	if r == nil {
-		r = &run{key: key, tenant: s.Tenant, session: s.Session, past: newHistory(), turns: map[string]*turnState{}, byKey: map[string]*record{}}
+		r = &run{key: key, tenant: s.Tenant, session: s.Session, past: newHistory(), turns: map[string]*turnState{}}
+		r.hold(nil)
 		p.runs[key] = r
 	}
 	if r.copyOf(s) {
@@ -191,6 +194,9 @@ func (r *run) copyOf(s *acs.Step) bool {
 	if compareArrival(s, rec.step) < 0 {
 		rec.step = s
 		r.cached = nil
+		if s.Type == acs.TypeStep { // its JSON-RPC id may be another one
+			r.byRPC[s.ID] = append(r.byRPC[s.ID], rec)
+		}
 	}
 	return true
 }
@@ -198,6 +204,7 @@ func (r *run) copyOf(s *acs.Step) bool {
 // hold makes these the records of the open segment.
 func (r *run) hold(records []*record) {
 	r.records, r.byKey, r.weight, r.cached = nil, map[string]*record{}, 0, nil
+	r.byStepID, r.byRPC = map[string][]*record{}, map[string][]*record{}
 	for _, rec := range records {
 		r.add(rec)
 	}
@@ -206,6 +213,9 @@ func (r *run) hold(records []*record) {
 func (r *run) add(rec *record) {
 	r.records = append(r.records, rec)
 	r.byKey[copyKey(rec.step)] = rec
+	if s := rec.step; s.Type == acs.TypeStep {
+		r.byStepID[s.StepID], r.byRPC[s.ID] = append(r.byStepID[s.StepID], rec), append(r.byRPC[s.ID], rec)
+	}
 	r.weight += rec.weight
 	r.cached = nil
 }
@@ -246,12 +256,33 @@ func (r *run) turnOf(rec *record) (id string, step bool) {
 	if !closed {
 		return "", false // whatever turn it is, a decision changes nothing of an open one
 	}
-	for _, it := range r.analysis().items {
+	// Which step it answers is decided among those that it can answer: to look at
+	// the whole run for each decision would cost the square of its length.
+	a := &analysis{past: r.past, byStep: map[string]*item{}}
+	a.place(append(r.answerable(rec.step), rec))
+	for _, it := range a.items {
 		if it.rec == rec && it.answers != nil {
 			return it.answers.turn(), false
 		}
 	}
 	return "", false
+}
+
+// answerable are the steps of the open segment that a decision can answer, and
+// those that conflict with them.
+func (r *run) answerable(d *acs.Step) []*record {
+	if !d.ErrorResponse {
+		return slices.Clone(r.byStepID[d.StepID])
+	}
+	var out []*record
+	seen := map[string]bool{}
+	for _, rec := range r.byRPC[d.ID] {
+		if id := rec.step.StepID; !seen[id] {
+			seen[id] = true
+			out = append(out, r.byStepID[id]...)
+		}
+	}
+	return out
 }
 
 // timer is something that will happen.
