@@ -1,5 +1,7 @@
 package dag
 
+import "provstream/internal/segment"
+
 // cutCycles removes, in every strongly connected component, the edges whose
 // cause stands later in canonical order; for this test a decision stands just
 // before its step. What is left goes from later to earlier inside a component,
@@ -8,7 +10,7 @@ func (g *Graph) cutCycles() {
 	place := g.places()
 	forward := false
 	for _, e := range g.edges {
-		if place[e.to()] > place[e.from()] {
+		if e.to() >= g.from && place[e.to()-g.from] > place[e.from()-g.from] {
 			forward = true
 			break
 		}
@@ -19,9 +21,8 @@ func (g *Graph) cutCycles() {
 	component := g.components()
 	kept := g.edges[:0]
 	for _, e := range g.edges {
-		from, to := e.from(), e.to()
-		if component[from] == component[to] && place[to] > place[from] {
-			g.Cuts = append(g.Cuts, Cut{From: g.refs[from], ToNode: to})
+		if from, to := e.from()-g.from, e.to()-g.from; to >= 0 && component[from] == component[to] && place[to] > place[from] {
+			g.Cuts = append(g.Cuts, Cut{From: g.refs[e.from()], ToNode: e.to()})
 			continue
 		}
 		kept = append(kept, e)
@@ -29,21 +30,19 @@ func (g *Graph) cutCycles() {
 	g.edges = kept
 }
 
-// places numbers the nodes in the order that the test uses.
+// places numbers the nodes of the pass, from its first, in the order that the
+// test uses.
 func (g *Graph) places() []int32 {
 	o := g.Order
-	place := make([]int32, g.Nodes)
+	g.place = segment.Resize(g.place, int(g.Nodes-g.from))
 	next := int32(0)
 	put := func(node int32) {
 		if node != noNode {
-			place[node] = next
+			g.place[node-g.from] = next
 			next++
 		}
 	}
-	if g.segmentNode != noNode {
-		put(g.segmentNode)
-	}
-	for pos := 0; pos < len(o.Refs); {
+	for pos := o.From; pos < len(o.Refs); {
 		r := o.Refs[pos]
 		after := pos + 1
 		if r.IsStep() {
@@ -55,25 +54,27 @@ func (g *Graph) places() []int32 {
 		put(g.nodeOf[pos])
 		pos = after
 	}
-	return place
+	return g.place
 }
 
-// components numbers the strongly connected components (Tarjan, without
-// recursion). Edges are sorted by their from, so a node's edges are a range.
+// components numbers the strongly connected components of the pass (Tarjan,
+// without recursion). Edges are sorted by their from, so a node's edges are a
+// range. Nodes are counted from the first of the pass; a cause in the base is in
+// no component of the pass.
 func (g *Graph) components() []int32 {
-	n := int(g.Nodes)
+	n := int(g.Nodes - g.from)
 	first := make([]int32, n+1)
 	for _, e := range g.edges {
-		first[e.from()+1]++
+		first[e.from()-g.from+1]++
 	}
 	for i := 0; i < n; i++ {
 		first[i+1] += first[i]
 	}
-	t := tarjan{num: make([]int32, n), low: make([]int32, n), component: make([]int32, n)}
+	t := tarjan{num: make([]int32, n), low: make([]int32, n), component: make([]int32, n), from: g.from}
 	for i := range t.component {
 		t.component[i] = -1
 	}
-	for root := int32(0); root < g.Nodes; root++ {
+	for root := range int32(n) {
 		if t.num[root] == 0 {
 			t.visit(root, first, g.edges)
 		}
@@ -86,6 +87,7 @@ type tarjan struct {
 	stack               []int32
 	path                []struct{ node, at int32 }
 	visited, closed     int32
+	from                int32 // what is counted from
 }
 
 func (t *tarjan) enter(v int32, at int32) {
@@ -101,9 +103,10 @@ func (t *tarjan) visit(root int32, first []int32, edges []edge) {
 		f := &t.path[len(t.path)-1]
 		v := f.node
 		if f.at < first[v+1] {
-			w := edges[f.at].to()
+			w := edges[f.at].to() - t.from
 			f.at++
 			switch {
+			case w < 0:
 			case t.num[w] == 0:
 				t.enter(w, first[w])
 			case t.component[w] < 0:

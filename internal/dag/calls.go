@@ -10,24 +10,22 @@ import (
 // result that names none → the earliest earlier call of the same turn and tool
 // that is still without a result.
 func (g *Graph) pairCalls() {
-	unnamed := g.pairNamed()
-	if unnamed {
+	g.pairNamed()
+	if g.Order.Seg.Unnamed {
 		g.pairUnnamed()
 	}
 }
 
-func (g *Graph) pairNamed() (unnamed bool) {
+func (g *Graph) pairNamed() {
 	o, b := g.Order, &g.b
-	for _, r := range o.Refs {
+	for _, r := range o.Refs[o.From:] {
 		if !r.IsStep() || o.Standing[r.Step()] != segment.Counted {
 			continue
 		}
 		i := r.Step()
 		s := &o.Seg.Steps[i]
 		switch {
-		case s.Hook == acs.HookToolCallResult && s.RequestIDRef == segment.None:
-			unnamed = true
-		case s.Hook == acs.HookToolCallResult:
+		case s.Hook == acs.HookToolCallResult && s.RequestIDRef != segment.None:
 			switch call := o.Resolve(s.RequestIDRef); {
 			case call == segment.Earlier:
 				g.callFound[i] = true
@@ -42,8 +40,8 @@ func (g *Graph) pairNamed() (unnamed bool) {
 			}
 			key := mcpKey{m.MCPMethod, m.InnerID}
 			if !s.Answer {
-				putLast(&b.mcpRequest, key, i)
-			} else if request, ok := b.mcpRequest[key]; ok {
+				b.mcpRequest.Put(key, i)
+			} else if request, ok := b.mcpRequest.Get(key); ok {
 				g.pair(i, request)
 			} else if o.Mem.HasOpenMCP(o.Seg.Syms.Bytes(m.MCPMethod), o.Seg.Syms.Bytes(m.InnerID)) {
 				g.callFound[i] = true
@@ -51,12 +49,14 @@ func (g *Graph) pairNamed() (unnamed bool) {
 			}
 		}
 	}
-	return unnamed
 }
 
 func (g *Graph) pairUnnamed() {
 	o, b := g.Order, &g.b
-	for _, r := range o.Refs {
+	if !b.tracksCalls {
+		o.Cross(segment.CrossedTracking)
+	}
+	for _, r := range o.Refs[o.From:] {
 		if !r.IsStep() || o.Standing[r.Step()] != segment.Counted {
 			continue
 		}
@@ -64,23 +64,28 @@ func (g *Graph) pairUnnamed() {
 		s := &o.Seg.Steps[i]
 		key := callKey{s.Turn, s.Tool}
 		switch {
-		case s.Hook == acs.HookToolCallRequest && g.resultOf[i] == 0:
-			if b.calls == nil {
-				b.calls = make(map[callKey][]int32)
-			}
-			b.calls[key] = append(b.calls[key], i)
+		case s.Hook == acs.HookToolCallRequest && g.resultOf.At(i) == 0:
+			open, _ := b.calls.Get(key)
+			b.calls.Put(key, append(open, i))
 		case s.Hook == acs.HookToolCallResult && s.RequestIDRef == segment.None:
-			if open := b.calls[key]; len(open) > 0 {
+			open, _ := b.calls.Get(key)
+			for len(open) > 0 && g.resultOf.At(open[0]) != 0 {
+				open = open[1:] // a call of the base that a result has named since
+			}
+			if len(open) > 0 {
 				g.pair(i, open[0])
 				g.inferredCall[i] = true
-				b.calls[key] = open[1:]
+				b.calls.Put(key, open[1:])
 			}
 		}
 	}
 }
 
 func (g *Graph) pair(result, call int32) {
+	if had := g.resultOf.At(call) - 1; had >= 0 && g.inferredCall[had] {
+		g.Order.Cross(segment.CrossedCall) // that result belongs to another call
+	}
 	g.callFound[result] = true
-	g.resultOf[call] = result + 1
+	g.resultOf.Set(call, result+1)
 	g.add(g.node(segment.StepRef(result)), g.node(segment.StepRef(call)), Produced)
 }

@@ -7,20 +7,57 @@ import (
 	"provstream/internal/segment"
 )
 
-// builder is the state of one pass over a segment in run order: what stood
-// last before the step at hand.
+// builder is what stood last before the step at hand, in run order.
 type builder struct {
+	passing
+	tracksCalls   bool                             // calls is kept: some result names no call
+	mcpRequest    segment.Dict[mcpKey, int32]      // rule 2
+	calls         segment.Dict[callKey, []int32]   // rule 2: calls without a result, oldest first
+	preCompact    segment.Dict[string, int32]      // rule 4: by the set it lists
+	subagent      segment.Dict[segment.Sym, int32] // rule 5: last start so far
+	firstSubagent segment.Dict[segment.Sym, int32]
+	skill         segment.Dict[skillKey, int32] // rule 7: last registration so far
+	firstSkill    segment.Dict[skillKey, int32]
+	set           []segment.Sym
+}
+
+// passing are the steps that were last of their kind.
+type passing struct {
 	sessionStart, firstSessionStart int32
 	agentTrigger                    int32
-	lastFlow                        int32                 // rule 8: the nearest counted step of a flowing kind
-	mcpRequest                      map[mcpKey]int32      // rule 2
-	calls                           map[callKey][]int32   // rule 2: calls without a result, oldest first
-	preCompact                      map[string]int32      // rule 4: by the set it lists
-	subagent                        map[segment.Sym]int32 // rule 5: last start so far
-	firstSubagent                   map[segment.Sym]int32
-	skill                           map[skillKey]int32 // rule 7: last registration so far
-	firstSkill                      map[skillKey]int32
-	set                             []segment.Sym
+	lastFlow                        int32 // rule 8: the nearest counted step of a flowing kind
+}
+
+func (b *builder) reset(tracksCalls bool) {
+	b.passing = passing{sessionStart: none, firstSessionStart: none, agentTrigger: none, lastFlow: none}
+	b.tracksCalls = tracksCalls
+	b.mcpRequest.Reset()
+	b.calls.Reset()
+	b.preCompact.Reset()
+	b.subagent.Reset()
+	b.firstSubagent.Reset()
+	b.skill.Reset()
+	b.firstSkill.Reset()
+}
+
+func (b *builder) keep() {
+	b.mcpRequest.Keep()
+	b.calls.Keep()
+	b.preCompact.Keep()
+	b.subagent.Keep()
+	b.firstSubagent.Keep()
+	b.skill.Keep()
+	b.firstSkill.Keep()
+}
+
+func (b *builder) rewind() {
+	b.mcpRequest.Rewind()
+	b.calls.Rewind()
+	b.preCompact.Rewind()
+	b.subagent.Rewind()
+	b.firstSubagent.Rewind()
+	b.skill.Rewind()
+	b.firstSkill.Rewind()
 }
 
 type (
@@ -33,14 +70,13 @@ const none int32 = -1
 
 // link adds the edges of rules 1 to 8.
 func (g *Graph) link() {
-	b := &g.b
-	*b = builder{sessionStart: none, firstSessionStart: none, agentTrigger: none, lastFlow: none, set: b.set[:0]}
 	g.findFirsts()
 	g.pairCalls()
 	o := g.Order
-	for _, r := range o.Refs {
+	for _, r := range o.Refs[o.From:] {
 		if !r.IsStep() {
 			g.rule1Lineage(r)
+			g.rule6Step(r.Decision())
 			g.rule6Decision(r.Decision())
 			continue
 		}
@@ -61,13 +97,12 @@ func (g *Graph) link() {
 		g.rule7Skill(i, s)
 		g.rule8Undeclared(i, s)
 	}
-	g.rule6Steps()
 }
 
 // findFirsts notes, for references to what stands later, the first of each.
 func (g *Graph) findFirsts() {
 	b, o := &g.b, g.Order
-	for _, r := range o.Refs {
+	for _, r := range o.Refs[o.From:] {
 		if !r.IsStep() || o.Standing[r.Step()] != segment.Counted {
 			continue
 		}
@@ -76,31 +111,19 @@ func (g *Graph) findFirsts() {
 		switch s.Hook {
 		case acs.HookSessionStart:
 			if b.firstSessionStart == none {
+				o.Cross(segment.CrossedSession)
 				b.firstSessionStart = i
 			}
 		case acs.HookSubagentStart:
-			putFirst(&b.firstSubagent, o.Seg.More(s).Subagent, i)
+			m := o.Seg.More(s)
+			o.Found(m.Subagent)
+			b.firstSubagent.PutFirst(m.Subagent, i)
 		case acs.HookSkillRegister:
 			m := o.Seg.More(s)
-			putFirst(&b.firstSkill, skillKey{m.Skill, m.Digest}, i)
+			o.Found(m.Skill)
+			b.firstSkill.PutFirst(skillKey{m.Skill, m.Digest}, i)
 		}
 	}
-}
-
-func putFirst[K comparable](m *map[K]int32, k K, v int32) {
-	if *m == nil {
-		*m = make(map[K]int32)
-	}
-	if _, ok := (*m)[k]; !ok {
-		(*m)[k] = v
-	}
-}
-
-func putLast[K comparable](m *map[K]int32, k K, v int32) {
-	if *m == nil {
-		*m = make(map[K]int32)
-	}
-	(*m)[k] = v
 }
 
 // passed notes a counted step as the last of its kind, before its own edges:
@@ -229,7 +252,7 @@ func (g *Graph) turnStartNode(start int32) int32 {
 // enclosing is the cause of a turn's own turnStart.
 func (g *Graph) enclosing(turn segment.Sym) int32 {
 	o := g.Order
-	if parent := o.Turns.Parent[turn]; parent != segment.None && parent != turn {
+	if parent := o.Turns.Parent(turn); parent != segment.None && parent != turn {
 		if start := o.TurnStart(parent); start != segment.Nowhere {
 			return g.turnStartNode(start)
 		}
@@ -271,8 +294,8 @@ func (g *Graph) rule4Compaction(i int32, s *segment.Step) {
 	}
 	key := g.setKey(entries)
 	if s.Hook == acs.HookPreCompact {
-		putLast(&g.b.preCompact, key, i)
-	} else if pre, ok := g.b.preCompact[key]; ok {
+		g.b.preCompact.Put(key, i)
+	} else if pre, ok := g.b.preCompact.Get(key); ok {
 		g.add(from, g.node(segment.StepRef(pre)), CausedBy)
 	}
 }
@@ -301,26 +324,26 @@ func (g *Graph) rule5Subagent(i int32, s *segment.Step) {
 		if m.ParentStep != segment.None {
 			g.add(from, g.causeOf(m.ParentStep), CausedBy)
 		}
-		putLast(&b.subagent, m.Subagent, i)
+		b.subagent.Put(m.Subagent, i)
 	case acs.HookSubagentStop:
 		session := o.Seg.More(s).Subagent
-		if start, ok := b.subagent[session]; ok {
+		if start, ok := b.subagent.Get(session); ok {
 			g.add(from, g.node(segment.StepRef(start)), CausedBy)
 		} else if o.Mem.HasSubagent(o.Seg.Syms.Bytes(session)) {
 			g.add(from, g.segmentNode, CausedBy)
-		} else if start, ok := b.firstSubagent[session]; ok {
+		} else if start, ok := b.firstSubagent.Get(session); ok {
 			g.add(from, g.node(segment.StepRef(start)), CausedBy)
+		} else {
+			o.Miss(session)
 		}
 	}
 }
 
 // Rule 6, first half: step → each of its decisions.
-func (g *Graph) rule6Steps() {
+func (g *Graph) rule6Step(d int32) {
 	o := g.Order
-	for d, step := range o.StepOf {
-		if step >= 0 && o.Standing[step] == segment.Counted {
-			g.add(g.node(segment.StepRef(step)), g.node(segment.DecisionRef(int32(d))), CheckedAgainst)
-		}
+	if step := o.StepOf[d]; step >= 0 && o.Standing[step] == segment.Counted {
+		g.add(g.node(segment.StepRef(step)), g.node(segment.DecisionRef(d)), CheckedAgainst)
 	}
 }
 
@@ -355,14 +378,16 @@ func (g *Graph) rule7Skill(i int32, s *segment.Step) {
 	key := skillKey{m.Skill, m.Digest}
 	switch s.Hook {
 	case acs.HookSkillRegister:
-		putLast(&b.skill, key, i)
+		b.skill.Put(key, i)
 	case acs.HookSkillLoad:
-		if reg, ok := b.skill[key]; ok {
+		if reg, ok := b.skill.Get(key); ok {
 			g.add(from, g.node(segment.StepRef(reg)), CausedBy)
 		} else if o.Mem.HasSkill(o.Seg.Syms.Bytes(m.Skill), o.Seg.Syms.Bytes(m.Digest)) {
 			g.add(from, g.segmentNode, CausedBy)
-		} else if reg, ok := b.firstSkill[key]; ok {
+		} else if reg, ok := b.firstSkill.Get(key); ok {
 			g.add(from, g.node(segment.StepRef(reg)), CausedBy)
+		} else {
+			o.Miss(m.Skill)
 		}
 		if m.ParentStep != segment.None {
 			g.add(from, g.causeOf(m.ParentStep), CausedBy)

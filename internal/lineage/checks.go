@@ -10,51 +10,65 @@ import (
 	"provstream/internal/segment"
 )
 
-// prepare notes what checks ask of the whole segment, wherever it stands.
+// prepare notes what checks ask of the whole pass, wherever it stands.
 func (f *Facts) prepare() {
-	o, g := f.order, f.order.Seg
+	g, refs := f.order.Seg, f.order.Refs[f.order.From:]
 	n := g.Syms.Len()
-	f.stamps, f.stamp = segment.Resize(f.stamps, n), 0
-	f.heads, f.agents = segment.Resize(f.heads, n), segment.Resize(f.agents, n)
+	f.stamps = append(f.stamps, make([]int32, n-len(f.stamps))...)
+	f.heads.Grow(n)
+	f.agents.Grow(n)
 	f.denied = segment.Resize(f.denied, len(g.Steps))
-	f.publishes, f.lastAsk, f.anyAgent, f.promised = false, false, false, false
-	f.stopped, f.started, f.skills, f.turnSteps, f.recalled = nil, nil, nil, nil, nil
-	f.numbers = nil
-	if m := o.Mem; m != nil {
-		f.publishes, f.lastAsk = len(m.Heads) > 0, m.LastDecisionAsk
-		f.anyAgent, f.promised = len(m.Agents) > 0, m.Deterministic
-	}
-	for i := range g.Decisions {
-		d := &g.Decisions[i]
-		if d.ChainHash != segment.None {
-			f.heads[d.ChainHash], f.publishes = true, true
-		}
-		if s := o.StepOf[i]; s >= 0 && string(g.Syms.Bytes(d.Decision)) == "deny" {
-			f.denied[s] = true
-		}
-	}
-	for i := range g.Steps {
-		s := &g.Steps[i]
-		m := g.More(s)
-		switch {
-		case o.Standing[i] == segment.Handshake:
-			f.promised = f.promised || string(g.Syms.Bytes(m.Producer)) == "deterministic"
-		case o.Standing[i] != segment.Counted:
-		case s.Hook == acs.HookSubagentStart:
-			set(&f.started, m.Subagent)
-		case s.Hook == acs.HookSubagentStop:
-			set(&f.stopped, m.Subagent)
-		case s.Hook == acs.HookSkillRegister:
-			set(&f.skills, [2]segment.Sym{m.Skill, m.Digest})
+	f.stopped = nil
+	for _, r := range refs {
+		if r.IsStep() {
+			f.prepareStep(r.Step())
+		} else {
+			f.prepareDecision(r.Decision())
 		}
 	}
 }
 
-func set[K comparable](m *map[K]bool, k K) {
-	if *m == nil {
-		*m = make(map[K]bool)
+func (f *Facts) prepareDecision(i int32) {
+	o, g := f.order, f.order.Seg
+	d := &g.Decisions[i]
+	if d.ChainHash != segment.None {
+		o.Found(d.ChainHash)
+		if !f.passing.publishes && f.passing.claims {
+			o.Cross(segment.CrossedPromise)
+		}
+		f.heads.Set(d.ChainHash, true)
+		f.passing.publishes = true
 	}
-	(*m)[k] = true
+	if s := o.StepOf[i]; s >= 0 && string(g.Syms.Bytes(d.Decision)) == "deny" {
+		f.denied[s] = true
+	}
+}
+
+func (f *Facts) prepareStep(i int32) {
+	o, g := f.order, f.order.Seg
+	s := &g.Steps[i]
+	m := g.More(s)
+	switch {
+	case o.Standing[i] == segment.Handshake:
+		if string(g.Syms.Bytes(m.Producer)) == "deterministic" && !f.passing.promised {
+			if f.passing.missing {
+				o.Cross(segment.CrossedPromise)
+			}
+			f.passing.promised = true
+		}
+	case o.Standing[i] != segment.Counted:
+	case s.Hook == acs.HookSubagentStart:
+		o.Found(m.Subagent)
+		f.started.Put(m.Subagent, true)
+	case s.Hook == acs.HookSubagentStop:
+		if f.stopped == nil {
+			f.stopped = make(map[segment.Sym]bool)
+		}
+		f.stopped[m.Subagent] = true
+	case s.Hook == acs.HookSkillRegister:
+		o.Found(m.Skill)
+		f.skills.Put([2]segment.Sym{m.Skill, m.Digest}, true)
+	}
 }
 
 // step makes the checks of one step.
@@ -83,8 +97,10 @@ func (f *Facts) step(r segment.Ref) {
 		return
 	}
 	f.provenance(r, g.Provs(s), g.ProvStart(s), s.Hook == acs.HookSubagentStop)
-	if n := g.More(s).ProvenanceMissing; n > 0 && f.promised {
+	if n := g.More(s).ProvenanceMissing; n > 0 && f.passing.promised {
 		f.add(r, ProvenanceMissing, strconv.Itoa(int(n)))
+	} else if n > 0 {
+		f.passing.missing = true
 	}
 	f.hook(r, s)
 }
@@ -113,12 +129,14 @@ func (f *Facts) hook(r segment.Ref, s *segment.Step) {
 		f.postCompact(r, s)
 	case acs.HookSubagentStop:
 		session := g.More(s).Subagent
-		if !f.started[session] && !mem.HasSubagent(g.Syms.Bytes(session)) && !mem.MemoryLimited() {
+		if _, ok := f.started.Get(session); !ok && !mem.HasSubagent(g.Syms.Bytes(session)) && !mem.MemoryLimited() {
+			f.order.Miss(session)
 			f.add(r, SubagentUnstarted, f.text(session))
 		}
 	case acs.HookSkillLoad:
 		m := g.More(s)
-		if !f.skills[[2]segment.Sym{m.Skill, m.Digest}] && !mem.HasSkill(g.Syms.Bytes(m.Skill), g.Syms.Bytes(m.Digest)) && !mem.MemoryLimited() {
+		if _, ok := f.skills.Get([2]segment.Sym{m.Skill, m.Digest}); !ok && !mem.HasSkill(g.Syms.Bytes(m.Skill), g.Syms.Bytes(m.Digest)) && !mem.MemoryLimited() {
+			f.order.Miss(m.Skill)
 			f.add(r, SkillUnregistered, f.text(m.Skill))
 		}
 	}
@@ -138,29 +156,35 @@ func (f *Facts) decision(r segment.Ref) {
 		f.add(r, DecisionWithoutStep, "")
 	}
 	f.provenance(r, g.DecisionProvs(d), g.DecisionProvStart(d), false)
-	f.lastAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
+	f.passing.lastAsk = string(g.Syms.Bytes(d.Decision)) == "ask"
 }
 
 // agent: agent_changed, on the first accepted record of each further agent_id.
 func (f *Facts) agent(r segment.Ref, s *segment.Step) {
 	id := s.AgentID
-	if id == segment.None || f.agents[id] {
+	if id == segment.None || f.agents.At(id) {
 		return
 	}
-	f.agents[id] = true
+	f.agents.Set(id, true)
 	if f.order.Mem.HasAgent(f.order.Seg.Syms.Bytes(id)) {
 		return
 	}
-	if f.anyAgent {
+	if f.passing.anyAgent {
 		f.add(r, AgentChanged, f.text(id))
 	}
-	f.anyAgent = true
+	f.passing.anyAgent = true
 }
 
 // chain: chain_gap, where a claimed head is none that a decision of the run
 // published. An ask may move the head without a hook of its own (ACS §8.3).
 func (f *Facts) chain(r segment.Ref, hash segment.Sym) {
-	if hash == segment.None || !f.publishes || f.lastAsk || f.heads[hash] {
+	switch {
+	case hash == segment.None:
+		return
+	case !f.passing.publishes:
+		f.passing.claims = true
+		return
+	case f.passing.lastAsk || f.heads.At(hash):
 		return
 	}
 	if m := f.order.Mem; m != nil {
@@ -170,6 +194,7 @@ func (f *Facts) chain(r segment.Ref, hash segment.Sym) {
 			}
 		}
 	}
+	f.order.Miss(hash)
 	f.add(r, ChainGap, f.text(hash))
 }
 
@@ -235,7 +260,7 @@ func (f *Facts) absence() {
 		case acs.HookSessionStart:
 			sessionStart = true
 		case acs.HookTurnStart:
-			if s.Turn != segment.None && o.Turns.Start[s.Turn] == int32(i) && o.Turns.End[s.Turn] < 0 && !f.turns.HasSealedEnd(f.turns.Index(s.Turn)) {
+			if s.Turn != segment.None && o.Turns.Start(s.Turn) == int32(i) && o.Turns.End(s.Turn) < 0 && !f.turns.HasSealedEnd(f.turns.Index(s.Turn)) {
 				f.add(r, MissingTurnEnd, f.text(s.Turn))
 			}
 		case acs.HookSubagentStart:

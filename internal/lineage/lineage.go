@@ -29,6 +29,8 @@ type Turns interface {
 	Index(turn segment.Sym) int32
 	// Members counts the members of a turn, and those that are tool calls.
 	Members(turn int32) (steps, toolCalls int)
+	// Steps returns the counted steps of a turn in the segment, in run order.
+	Steps(turn int32) []int32
 	// Nested counts all counted steps of the turns nested in a turn,
 	// transitively, their boundaries included.
 	Nested(turn int32) (steps, toolCalls int)
@@ -51,12 +53,14 @@ func Met(declared float64, members, nested int) (met, byNested bool) {
 	return false, false
 }
 
-// Facts are the anomalies of one segment. A Facts reuses its storage from Find
-// to Find.
+// Facts are the anomalies of one segment, as far as the passes over its order
+// went (see segment.Order). A Facts reuses its storage.
 type Facts struct {
 	// All holds every fact by run order of the record, then code, then detail.
-	// What a summary tells of them is Told.
+	// What a summary tells of them is Telling's business.
 	All []Fact
+	// From is where those of the last pass begin.
+	From int
 
 	order *segment.Order
 	index *provenance.Index
@@ -65,46 +69,105 @@ type Facts struct {
 	masks []uint64 // by place in run order: the codes on the record
 	names []string
 
-	heads     []bool // by Sym: a decision of the segment publishes it
-	publishes bool
-	lastAsk   bool
-	agents    []bool // by Sym
+	heads   segment.Table[segment.Sym, bool] // a decision of the segment publishes it
+	agents  segment.Table[segment.Sym, bool]
+	started segment.Dict[segment.Sym, bool]
+	skills  segment.Dict[[2]segment.Sym, bool]
+	passing passing
+	base    struct {
+		facts   int
+		passing passing
+	}
+
+	denied   []bool               // by step; by pass
+	stopped  map[segment.Sym]bool // by pass: what is asked for at a seal
+	stamps   []int32              // by Sym, for sets
+	stamp    int32
+	numbers  []int32 // the same by number of a remembered id
+	recalled map[int32][]*segment.StepInfo
+}
+
+// passing is what the records so far, in run order, say of the run.
+type passing struct {
+	publishes bool // a decision publishes heads
+	lastAsk   bool // the last decision is an ask
 	anyAgent  bool
-	promised  bool   // a handshake promised provenance
-	denied    []bool // by step
-	stopped   map[segment.Sym]bool
-	started   map[segment.Sym]bool
-	skills    map[[2]segment.Sym]bool
-	stamps    []int32 // by Sym, for sets
-	stamp     int32
-	numbers   []int32 // the same by number of a remembered id
-	turnSteps map[int32][]int32
-	recalled  map[int32][]*segment.StepInfo
+	promised  bool // a handshake promised provenance
+	claims    bool // a head was claimed while none was published
+	missing   bool // provenance was missing while none was promised
 }
 
 // perStep is how many facts of one code on one step are told.
 const perStep = 20
 
-// Find finds the facts of a segment. absence adds the checks of absence (°),
-// which are made at every seal but a size seal, and at no other time.
+// Find finds the facts of a segment in one pass. absence adds the checks of
+// absence.
 func (f *Facts) Find(graph *dag.Graph, turns Turns, absence bool) {
+	f.Start(graph, turns)
+	f.Pass()
+	if absence {
+		f.Absence()
+	}
+}
+
+// Start readies the facts for the first pass of a graph's order.
+func (f *Facts) Start(graph *dag.Graph, turns Turns) {
 	f.order, f.index, f.graph, f.turns = graph.Order, graph.Index, graph, turns
+	g := f.order.Seg
+	n := g.Syms.Len()
 	f.All = f.All[:0]
+	f.heads.Reset(n)
+	f.agents.Reset(n)
+	f.started.Reset()
+	f.skills.Reset()
+	f.stamps, f.stamp = segment.Resize(f.stamps, n), 0
+	f.numbers, f.recalled = nil, nil
+	f.passing = passing{}
+	if m := f.order.Mem; m != nil {
+		f.passing = passing{publishes: len(m.Heads) > 0, lastAsk: m.LastDecisionAsk, anyAgent: len(m.Agents) > 0, promised: m.Deterministic}
+	}
+}
+
+// Keep makes the state the base, as the order's Keep does.
+func (f *Facts) Keep() {
+	f.heads.Keep()
+	f.agents.Keep()
+	f.started.Keep()
+	f.skills.Keep()
+	f.base.facts, f.base.passing = len(f.All), f.passing
+}
+
+// Rewind goes back to the base.
+func (f *Facts) Rewind() {
+	f.heads.Rewind()
+	f.agents.Rewind()
+	f.started.Rewind()
+	f.skills.Rewind()
+	f.All, f.passing = f.All[:f.base.facts], f.base.passing
+}
+
+// Pass finds the facts of the order's last pass.
+func (f *Facts) Pass() {
+	f.From = len(f.All)
 	f.prepare()
 	o := f.order
-	for _, r := range o.Refs {
+	for _, r := range o.Refs[o.From:] {
 		if r.IsStep() {
 			f.step(r)
 		} else {
 			f.decision(r)
 		}
 	}
-	for _, c := range graph.Cuts {
-		f.add(c.From, LineageCycle, string(graph.AppendNodeID(nil, c.ToNode)))
+	for _, c := range f.graph.NewCuts() {
+		f.add(c.From, LineageCycle, string(f.graph.AppendNodeID(nil, c.ToNode)))
 	}
-	if absence {
-		f.absence()
-	}
+	f.settle()
+}
+
+// Absence adds, after a single pass, the checks of absence (°), which are made
+// at every seal but a size seal, and at no other time.
+func (f *Facts) Absence() {
+	f.absence()
 	f.settle()
 }
 
@@ -125,6 +188,14 @@ func (f *Facts) StepID(fact *Fact) segment.Sym {
 	}
 }
 
+// Mask readies Codes, once all facts are found.
+func (f *Facts) Mask() {
+	f.masks = segment.Resize(f.masks, len(f.order.Refs))
+	for i := range f.All {
+		f.masks[f.order.Pos(f.All[i].Record)] |= 1 << f.All[i].Code
+	}
+}
+
 // Codes returns the sorted codes on a record. The slice is valid until the
 // next call.
 func (f *Facts) Codes(r segment.Ref) []string {
@@ -138,53 +209,57 @@ func (f *Facts) Codes(r segment.Ref) []string {
 	return f.names
 }
 
-// settle puts the facts in the order in which they are told.
+// settle puts the facts of the pass in the order in which they are told.
 func (f *Facts) settle() {
-	f.masks = segment.Resize(f.masks, len(f.order.Refs))
-	if len(f.All) == 0 {
-		return
-	}
-	slices.SortStableFunc(f.All, func(a, b Fact) int {
+	slices.SortStableFunc(f.All[f.From:], func(a, b Fact) int {
 		return cmp.Or(
 			cmp.Compare(f.order.Pos(a.Record), f.order.Pos(b.Record)),
 			cmp.Compare(a.Code, b.Code), cmp.Compare(a.Detail, b.Detail))
 	})
-	for i := range f.All {
-		f.masks[f.order.Pos(f.All[i].Record)] |= 1 << f.All[i].Code
-	}
 }
 
-// Told calls tell with the facts that a summary tells of those at the given
-// indexes of All, in order: equal ones once, of one code on one step the first
-// 20. A nil list is all of them.
-func (f *Facts) Told(at []int32, tell func(*Fact)) {
-	type key struct {
-		step   segment.Sym
-		code   Code
-		detail string
+// Telling is what a summary has told so far of a segment's facts.
+type Telling struct {
+	under *Telling // what was told before; it is not changed
+	told  map[telling]int
+}
+
+// Reset forgets what was told, but for what under has told.
+func (t *Telling) Reset(under *Telling) { *t = Telling{under: under} }
+
+// telling is one fact as it is told; without detail, all of a code on a step.
+type telling struct {
+	step   segment.Sym
+	code   Code
+	one    bool
+	detail string
+}
+
+func (t *Telling) times(k telling) (n int) {
+	for ; t != nil; t = t.under {
+		n += t.told[k]
 	}
-	n := len(at)
-	if at == nil {
-		n = len(f.All)
-	}
-	if n == 0 {
+	return n
+}
+
+// Tell calls tell with each of the facts, given in order, that a summary tells:
+// equal ones once, of one code on one step the first 20.
+func (f *Facts) Tell(t *Telling, facts []Fact, tell func(*Fact)) {
+	if len(facts) == 0 {
 		return
 	}
-	told := make(map[key]bool, n)
-	count := make(map[key]int, n)
-	for i := range n {
-		k := i
-		if at != nil {
-			k = int(at[i])
-		}
-		fact := &f.All[k]
+	if t.told == nil {
+		t.told = make(map[telling]int, 2*len(facts))
+	}
+	for i := range facts {
+		fact := &facts[i]
 		step := f.StepID(fact)
-		one, group := key{step, fact.Code, fact.Detail}, key{step: step, code: fact.Code}
-		if told[one] || count[group] >= perStep {
+		one, all := telling{step, fact.Code, true, fact.Detail}, telling{step: step, code: fact.Code}
+		if t.times(one) > 0 || t.times(all) >= perStep {
 			continue
 		}
-		told[one] = true
-		count[group]++
+		t.told[one]++
+		t.told[all]++
 		tell(fact)
 	}
 }

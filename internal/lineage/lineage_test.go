@@ -18,6 +18,7 @@ type noTurns struct{}
 
 func (noTurns) Index(segment.Sym) int32       { return 0 }
 func (noTurns) Members(int32) (int, int)      { return 0, 0 }
+func (noTurns) Steps(int32) []int32           { return nil }
 func (noTurns) Nested(int32) (int, int)       { return 0, 0 }
 func (noTurns) EachNested(int32, func(int32)) {}
 func (noTurns) HasSealedSteps(int32) bool     { return false }
@@ -42,7 +43,7 @@ func find(t *testing.T, absence bool, text ...string) (told []string) {
 	x.Build(&o)
 	graph.Build(&o, &x)
 	f.Find(&graph, noTurns{}, absence)
-	f.Told(nil, func(fact *lineage.Fact) {
+	f.Tell(&lineage.Telling{}, f.All, func(fact *lineage.Fact) {
 		told = append(told, fmt.Sprintf("%s %s %s", fact.Code, g.Syms.String(f.StepID(fact)), fact.Detail))
 	})
 	return told

@@ -12,7 +12,7 @@ import (
 // turn_summary_lineage.
 func (f *Facts) turnEnd(r segment.Ref, s *segment.Step) {
 	o := f.order
-	if s.Turn == segment.None || o.Turns.End[s.Turn] != r.Step() {
+	if s.Turn == segment.None || o.Turns.End(s.Turn) != r.Step() {
 		return
 	}
 	turn := f.turns.Index(s.Turn)
@@ -50,9 +50,11 @@ func (f *Facts) turnSummary(r segment.Ref, s *segment.Step, turn int32, byNested
 		}
 	}
 	stated := f.statedParents(s)
-	f.indexTurns()
+	if f.recalled == nil {
+		f.recalled = f.order.Mem.StepsByTurn()
+	}
 	var steps []int32
-	for _, i := range f.turnSteps[turn] {
+	for _, i := range f.turns.Steps(turn) {
 		if i != r.Step() {
 			steps = append(steps, i)
 		}
@@ -61,29 +63,11 @@ func (f *Facts) turnSummary(r segment.Ref, s *segment.Step, turn int32, byNested
 	if byNested {
 		earlier = append([]*segment.StepInfo(nil), earlier...)
 		f.turns.EachNested(turn, func(t int32) {
-			steps = append(steps, f.turnSteps[t]...)
+			steps = append(steps, f.turns.Steps(t)...)
 			earlier = append(earlier, f.recalled[t]...)
 		})
 	}
 	if missing, extra := f.compare(stated, steps, earlier); missing+extra > 0 {
 		f.add(r, TurnSummaryLineage, fmt.Sprintf("missing %d, extra %d", missing, extra))
 	}
-}
-
-// indexTurns groups the segment's counted steps that carry ids, and what is
-// remembered of earlier ones, by turn. It is made once, when first asked.
-func (f *Facts) indexTurns() {
-	if f.turnSteps != nil {
-		return
-	}
-	f.turnSteps = make(map[int32][]int32)
-	o, g := f.order, f.order.Seg
-	for i := range g.Steps {
-		s := &g.Steps[i]
-		if o.Standing[i] == segment.Counted && s.Turn != segment.None && len(g.Provs(s)) > 0 {
-			t := f.turns.Index(s.Turn)
-			f.turnSteps[t] = append(f.turnSteps[t], int32(i))
-		}
-	}
-	f.recalled = o.Mem.StepsByTurn()
 }

@@ -8,7 +8,7 @@ import (
 // parents returns the derived_from of the mint's first object for an id: none
 // for an id minted by subagentStop, whose parents belong to the child session.
 func (x *Index) parents(id segment.Sym) []segment.Sym {
-	m := &x.mints[id]
+	m := x.mints.At(id)
 	g := x.order.Seg
 	if m.state != minted {
 		return nil
@@ -19,7 +19,7 @@ func (x *Index) parents(id segment.Sym) []segment.Sym {
 	return g.Parents(g.ProvAt(m.object))
 }
 
-// measure sets the depth of every id of the segment: 0 without parents outside
+// measure sets the depth of every id that the pass mints: 0 without parents outside
 // its strongly connected component, else 1 + the largest depth of those.
 //
 // In most runs each parent is minted before its child, and one pass in mint
@@ -32,22 +32,19 @@ func (x *Index) measure() {
 }
 
 func (x *Index) measureInOrder() bool {
-	for _, id := range x.ids {
-		x.mints[id].depth = -1
-	}
-	for _, id := range x.ids {
+	for _, id := range x.ids[x.from:] {
 		depth := int32(0)
 		for _, q := range x.parents(id) {
 			if !x.Resolves(q) {
 				continue
 			}
-			d := x.mints[q].depth
-			if d < 0 {
+			d := x.mints.At(q).depth
+			if d == unmeasured {
 				return false // minted later, or part of a cycle
 			}
 			depth = max(depth, d+1)
 		}
-		x.mints[id].depth = depth
+		x.mints.Ref(id).depth = depth
 	}
 	return true
 }
@@ -58,7 +55,6 @@ func (x *Index) measureInOrder() bool {
 type components struct {
 	num   []int32 // by Sym: 0 unvisited, else the visit number
 	low   []int32
-	done  []bool
 	stack []segment.Sym
 	path  []frame
 	next  int32
@@ -70,10 +66,13 @@ type frame struct {
 }
 
 func (c *components) run(x *Index) {
-	n := len(x.mints)
-	c.num, c.low, c.done = make([]int32, n), make([]int32, n), make([]bool, n)
+	n := x.order.Seg.Syms.Len()
+	c.num, c.low = make([]int32, n), make([]int32, n)
 	c.stack, c.path, c.next = c.stack[:0], c.path[:0], 0
-	for _, id := range x.ids {
+	for _, id := range x.ids[x.from:] {
+		x.mints.Ref(id).depth = unmeasured
+	}
+	for _, id := range x.ids[x.from:] {
 		if c.num[id] == 0 {
 			c.visit(x, id)
 		}
@@ -90,10 +89,10 @@ func (c *components) visit(x *Index, root segment.Sym) {
 			q := parents[f.at]
 			f.at++
 			switch {
-			case x.mints[q].state != minted:
+			case x.mints.At(q).state != minted || x.mints.At(q).depth != unmeasured: // none, or closed
 			case c.num[q] == 0:
 				c.enter(q)
-			case !c.done[q]:
+			default:
 				c.low[f.id] = min(c.low[f.id], c.num[q])
 			}
 			continue
@@ -130,14 +129,13 @@ func (c *components) close(x *Index, root segment.Sym) {
 	depth := int32(0)
 	for _, id := range members {
 		for _, q := range x.parents(id) {
-			if x.Resolves(q) && (x.mints[q].state == remembered || c.done[q]) {
-				depth = max(depth, x.mints[q].depth+1)
+			if x.Resolves(q) && x.mints.At(q).depth != unmeasured {
+				depth = max(depth, x.mints.At(q).depth+1)
 			}
 		}
 	}
 	for _, id := range members {
-		c.done[id] = true
-		x.mints[id].depth = depth
+		x.mints.Ref(id).depth = depth
 	}
 	c.stack = c.stack[:at]
 }

@@ -28,12 +28,14 @@ type Mint struct {
 	Retrieval bool
 }
 
-// Index holds the mints and depths of one segment's ids. It reuses its storage
-// from Build to Build.
+// Index holds the mints and depths of one segment's ids, as far as the passes
+// over its order went (see segment.Order). It reuses its storage.
 type Index struct {
 	order *segment.Order
-	mints []mint // by Sym
-	ids   []segment.Sym
+	mints segment.Table[segment.Sym, mint]
+	ids   []segment.Sym // that the segment mints, in run order
+	from  int           // those of the pass begin here
+	base  int           // those of the base end here
 	scc   components
 	sets  parentSets
 }
@@ -49,6 +51,9 @@ type mint struct {
 
 type state uint8
 
+// unmeasured is the depth of an id before it is known.
+const unmeasured int32 = -1
+
 const (
 	unseen state = iota
 	minted
@@ -56,19 +61,36 @@ const (
 	absent // looked up in the memory, not there
 )
 
-// Build indexes the ids of a segment in run order.
+// Build indexes the ids of a segment in one pass.
 func (x *Index) Build(o *segment.Order) {
-	x.order = o
-	n := o.Seg.Syms.Len()
-	if cap(x.mints) < n {
-		x.mints = make([]mint, n, n+n/4)
-	}
-	x.mints = x.mints[:n]
-	clear(x.mints)
-	x.ids = x.ids[:0]
-	x.sets = parentSets{}
-	g := o.Seg
-	for _, r := range o.Refs {
+	x.Start(o)
+	x.Pass()
+}
+
+// Start readies the index for the first pass of an order.
+func (x *Index) Start(o *segment.Order) {
+	x.order, x.ids, x.base, x.sets = o, x.ids[:0], 0, parentSets{}
+	x.mints.Reset(o.Seg.Syms.Len())
+}
+
+// Keep makes the state the base, as the order's Keep does.
+func (x *Index) Keep() {
+	x.mints.Keep()
+	x.base = len(x.ids)
+}
+
+// Rewind goes back to the base.
+func (x *Index) Rewind() {
+	x.mints.Rewind()
+	x.ids = x.ids[:x.base]
+}
+
+// Pass indexes the ids of the order's last pass, in run order.
+func (x *Index) Pass() {
+	o, g := x.order, x.order.Seg
+	x.mints.Grow(g.Syms.Len())
+	x.from = len(x.ids)
+	for _, r := range o.Refs[o.From:] {
 		if r.IsStep() {
 			if i := r.Step(); o.Standing[i] == segment.Counted {
 				s := &g.Steps[i]
@@ -85,27 +107,34 @@ func (x *Index) Build(o *segment.Order) {
 func (x *Index) carry(r segment.Ref, start int32, provs []segment.Prov, skewed bool) {
 	for i := range provs {
 		id := provs[i].ID
-		m := &x.mints[id]
+		m := x.mints.At(id)
 		switch {
 		case m.state == unseen && x.lookUp(id):
 		case m.state == remembered:
+		case m.state == minted && m.skewed && !skewed:
+			if x.order.InBase(m.record) {
+				x.order.Cross(segment.CrossedMint)
+			}
+			e := x.mints.Ref(id)
+			e.record, e.object, e.skewed = r, start+int32(i), false
 		case m.state != minted:
-			*m = mint{record: r, object: start + int32(i), state: minted, skewed: skewed}
+			if m.state == absent {
+				x.order.Cross(segment.CrossedMint) // the base asked for it
+			}
+			x.mints.Set(id, mint{record: r, object: start + int32(i), depth: unmeasured, state: minted, skewed: skewed})
 			x.ids = append(x.ids, id)
-		case m.skewed && !skewed:
-			m.record, m.object, m.skewed = r, start+int32(i), false
 		}
 	}
 }
 
 // lookUp fills in what an earlier segment knew of an id.
 func (x *Index) lookUp(id segment.Sym) bool {
-	m := &x.mints[id]
-	m.state = absent
 	number, ok := x.order.RecallID(id)
-	if ok {
+	if !ok {
+		x.mints.Set(id, mint{state: absent})
+	} else {
 		info := x.order.Mem.ID(number)
-		*m = mint{record: segment.NoRef, state: remembered, depth: info.Depth, retriev: info.Retrieval}
+		x.mints.Set(id, mint{record: segment.NoRef, state: remembered, depth: info.Depth, retriev: info.Retrieval})
 	}
 	return ok
 }
@@ -113,10 +142,7 @@ func (x *Index) lookUp(id segment.Sym) bool {
 // Mint returns where an id was minted. ok is false when the id is carried
 // nowhere: it does not resolve.
 func (x *Index) Mint(id segment.Sym) (m Mint, ok bool) {
-	e := &x.mints[id]
-	if e.state == unseen {
-		x.lookUp(id)
-	}
+	e := x.seen(id)
 	switch e.state {
 	case minted:
 		return Mint{Record: e.record, Object: e.object}, true
@@ -124,6 +150,14 @@ func (x *Index) Mint(id segment.Sym) (m Mint, ok bool) {
 		return Mint{Record: segment.NoRef, Remembered: true, Retrieval: e.retriev}, true
 	}
 	return Mint{Record: segment.NoRef}, false
+}
+
+// seen returns what is known of an id, looking it up where nobody did.
+func (x *Index) seen(id segment.Sym) mint {
+	if x.mints.At(id).state == unseen {
+		x.lookUp(id)
+	}
+	return x.mints.At(id)
 }
 
 // Resolves reports whether an id is carried anywhere in the run.
@@ -134,17 +168,13 @@ func (x *Index) Resolves(id segment.Sym) bool {
 
 // MintedBy reports whether r is the mint of id.
 func (x *Index) MintedBy(id segment.Sym, r segment.Ref) bool {
-	e := &x.mints[id]
+	e := x.mints.At(id)
 	return e.state == minted && e.record == r
 }
 
 // Depth returns the depth of an id that resolves, 0 of any other.
 func (x *Index) Depth(id segment.Sym) int32 {
-	e := &x.mints[id]
-	if e.state == unseen {
-		x.lookUp(id)
-	}
-	return e.depth
+	return x.seen(id).depth
 }
 
 // parentSets answers set questions about lists of parents in constant time an

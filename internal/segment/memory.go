@@ -200,12 +200,13 @@ func (t *hashTable) get(h Hash16) (uint32, bool) {
 	return 0, false
 }
 
-// reserve makes room for n more, and in a table that grows for some beyond.
-func (t *hashTable) reserve(n int) {
+// reserve makes room for n more, and in a table that grows for some beyond, but
+// not for more than most.
+func (t *hashTable) reserve(n, most int) {
 	if n <= cap(t.keys)-len(t.keys) {
 		return
 	}
-	n += len(t.keys) + len(t.keys)/2
+	n = max(len(t.keys)+n, min(most, len(t.keys)+n+len(t.keys)/4))
 	t.keys = append(make([]Hash16, 0, n), t.keys...)
 	t.vals = append(make([]uint32, 0, n), t.vals...)
 	slots := max(16, len(t.slots))
@@ -249,10 +250,10 @@ func (h Hash16) slot() uint64 {
 
 // StepsByTurn groups the remembered counted steps by the index of their turn.
 func (m *Memory) StepsByTurn() map[int32][]*StepInfo {
-	if m == nil {
-		return nil
-	}
 	by := make(map[int32][]*StepInfo)
+	if m == nil {
+		return by
+	}
 	for i := range m.steps {
 		if s := &m.steps[i]; s.Counted && s.Turn >= 0 {
 			by[s.Turn] = append(by[s.Turn], s)

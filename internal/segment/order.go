@@ -49,13 +49,16 @@ const (
 
 // Order is a segment in run order, with each step's standing and each
 // decision's step. It is a function of the set of records and of what is
-// remembered. An Order may be built again and again; it reuses its storage.
+// remembered. It is made in one pass or, on top of a base, in several (base.go).
+// An Order reuses its storage.
 type Order struct {
 	Seg *Segment
 	Mem *Memory // nil in a run's first segment
 
-	// Refs holds every record in run order.
+	// Refs holds every record in run order, up to those of the last pass.
 	Refs []Ref
+	// From is the place at which the records of the last pass begin.
+	From int
 	// Standing of each step.
 	Standing []Standing
 	// StepPos and DecisionPos are the positions in Refs.
@@ -68,33 +71,29 @@ type Order struct {
 	RequestID []Sym
 	// Turns of the segment.
 	Turns Turns
+	// Unruly is true when a turn is told of several enclosing turns: which one
+	// counts depends on the order of its records.
+	Unruly bool
 
-	winner   []int32 // by Sym of a step_id: 1 + the accepted step that has it; Earlier when sealed before
-	rejected []int32 // by Sym: 1 + the first rejected step
-	sorted   []int32
-	byID     []int32 // by Sym of a JSON-RPC id: 1 + the first step with it
-	answers  []int32 // decisions, sorted
+	winner   Table[Sym, int32] // of a step_id: 1 + the accepted step that has it; Earlier when sealed before
+	rejected Table[Sym, int32] // 1 + the first rejected step
+	byID     Table[Sym, int32] // of a JSON-RPC id: 1 + the first step with it
+	missed   Table[Sym, bool]  // looked for in vain
+	joins    bool              // byID is kept: there are error responses
+
+	base                       base
+	latest                     int64 // the time of the last record so far
+	limit                      int64 // of the pass
+	knownSteps, knownDecisions int
+	rest, restDecisions        []int32 // not in the base; rest is sorted
+	steps, answers             []int32 // of the pass; sorted
+	crossed                    Crossing
 }
 
-// Build puts seg in order.
+// Build puts seg in order in one pass.
 func (o *Order) Build(seg *Segment, mem *Memory) {
-	o.Seg, o.Mem = seg, mem
-	o.sortSteps()
-	o.settleConflicts()
-	o.joinDecisions()
-	o.merge()
-	o.findTurns()
-}
-
-// sortSteps sorts by (event time, method rank, step_id, request_hash,
-// recorded_at, coordinates) (rules.md §3).
-func (o *Order) sortSteps() {
-	g := o.Seg
-	o.sorted = o.sorted[:0]
-	for i := range g.Steps {
-		o.sorted = append(o.sorted, int32(i))
-	}
-	slices.SortFunc(o.sorted, func(a, b int32) int { return g.CompareSteps(a, b) })
+	o.Start(seg, mem)
+	o.Pass(Always)
 }
 
 // CompareSteps compares two steps of the segment in canonical order.
@@ -125,55 +124,61 @@ func (g *Segment) compareCoordinates(ta, tb Sym, pa, pb int32, oa, ob int64, ia,
 	return cmp.Or(cmp.Compare(pa, pb), cmp.Compare(oa, ob), cmp.Compare(ia, ib))
 }
 
+// unplaced is the position of a step of the pass before it has one.
+const unplaced int32 = -1
+
 // settleConflicts gives each step its standing. The winner of a step_id is the
 // one already sealed, else the first unskewed one in canonical order, else the
 // first (rules.md §1). A rejected step is neither winner nor loser.
 func (o *Order) settleConflicts() {
 	g := o.Seg
-	o.Standing = Resize(o.Standing, len(g.Steps))
-	o.winner = Resize(o.winner, g.Syms.Len())
-	o.rejected = Resize(o.rejected, g.Syms.Len())
-	for _, i := range o.sorted {
+	for _, i := range o.steps {
 		s := &g.Steps[i]
+		o.StepPos[i] = unplaced
+		o.Found(s.StepID)
 		if s.Rejected {
-			o.Standing[i] = Rejected
-			if o.rejected[s.StepID] == 0 {
-				o.rejected[s.StepID] = i + 1
+			if o.rejected.At(s.StepID) == 0 {
+				o.rejected.Set(s.StepID, i+1)
 			}
 			continue
 		}
-		switch w := o.winner[s.StepID]; {
+		switch w := o.winner.At(s.StepID); {
 		case w == 0 && g.Accepted(o.Mem, s.StepID):
-			o.winner[s.StepID] = Earlier
+			o.winner.Set(s.StepID, Earlier)
 		case w == 0:
-			o.winner[s.StepID] = i + 1
+			o.winner.Set(s.StepID, i+1)
+		case w > 0 && o.StepPos[w-1] != unplaced:
+			o.Cross(CrossedConflict)
 		case w > 0 && g.Steps[w-1].Skewed && !s.Skewed:
-			o.winner[s.StepID] = i + 1
+			o.winner.Set(s.StepID, i+1)
 		}
 	}
-	for i := range g.Steps {
-		s := &g.Steps[i]
-		switch {
-		case s.Rejected:
-		case o.winner[s.StepID] != int32(i)+1:
-			o.Standing[i] = Loser
-		case s.Hook == acs.HookHandshake:
-			o.Standing[i] = Handshake
-		}
+	for _, i := range o.steps {
+		o.Standing[i] = o.standing(i)
 	}
 }
 
+func (o *Order) standing(i int32) Standing {
+	switch s := &o.Seg.Steps[i]; {
+	case s.Rejected:
+		return Rejected
+	case o.winner.At(s.StepID) != i+1:
+		return Loser
+	case s.Hook == acs.HookHandshake:
+		return Handshake
+	}
+	return Counted
+}
+
 // Resolve returns the accepted step that a step_id names: an index, Earlier or
-// Nowhere. A rejected step is found only by ResolveForDecision.
+// Nowhere. A rejected step is found only by resolveForDecision.
 func (o *Order) Resolve(id Sym) int32 {
-	if w := o.winner[id]; w > 0 {
+	if w := o.winner.At(id); w > 0 {
 		return w - 1
-	} else if w == Earlier {
+	} else if w == Earlier || o.Seg.Accepted(o.Mem, id) {
 		return Earlier
 	}
-	if o.Seg.Accepted(o.Mem, id) {
-		return Earlier
-	}
+	o.Miss(id)
 	return Nowhere
 }
 
@@ -184,32 +189,31 @@ func (o *Order) resolveForDecision(id Sym) int32 {
 	if s := o.Recall(id); s != nil && s.Rejected {
 		return EarlierRejected
 	}
-	return o.rejected[id] - 1 // the first in run order, or Nowhere
+	return o.rejected.At(id) - 1 // the first in run order, or Nowhere
 }
 
 // joinDecisions finds the step of each decision. An error response joins the
 // first step of the segment with the same JSON-RPC id (rules.md §3).
 func (o *Order) joinDecisions() {
 	g := o.Seg
-	o.StepOf = Resize(o.StepOf, len(g.Decisions))
-	o.RequestID = Resize(o.RequestID, len(g.Decisions))
 	o.indexIDs()
-	for i := range g.Decisions {
+	for _, i := range o.answers {
 		d := &g.Decisions[i]
+		step := Nowhere
 		if d.requestID != None {
-			o.RequestID[i], o.StepOf[i] = d.requestID, o.resolveForDecision(d.requestID)
-			continue
+			step = o.resolveForDecision(d.requestID)
+			o.RequestID[i] = d.requestID
+		} else if step = o.stepWithID(d.jsonID); step != Nowhere {
+			o.RequestID[i] = g.Steps[step].StepID
+		} else {
+			o.RequestID[i] = g.Syms.Intern(g.errorRequestID(d))
 		}
-		o.StepOf[i] = Nowhere
-		if s := o.stepWithID(d.jsonID); s != Nowhere {
-			o.StepOf[i], o.RequestID[i] = s, g.Steps[s].StepID
-			continue
+		o.StepOf[i] = step
+		if step >= 0 && o.StepPos[step] != unplaced {
+			o.Cross(CrossedDecision)
 		}
-		o.RequestID[i] = g.Syms.Intern(g.errorRequestID(d))
 	}
-	// The request_ids of errors may be new symbols.
-	o.winner = extend(o.winner, g.Syms.Len())
-	o.rejected = extend(o.rejected, g.Syms.Len())
+	o.growTables() // the request_ids of errors may be new strings
 }
 
 // errorRequestID stands for the request_id of an error response that joins
@@ -221,30 +225,37 @@ func (g *Segment) errorRequestID(d *Decision) string {
 	return g.JSONIDText(d.jsonID)
 }
 
+// indexIDs notes the first step with each JSON-RPC id, for error responses.
 func (o *Order) indexIDs() {
 	g := o.Seg
-	any := false
-	for i := range g.Decisions {
-		any = any || g.Decisions[i].requestID == None
-	}
-	o.byID = o.byID[:0]
-	if !any {
+	if !o.joins {
+		for _, i := range o.answers {
+			if g.Decisions[i].requestID == None {
+				o.Cross(CrossedTracking)
+			}
+		}
 		return
 	}
-	o.byID = Resize(o.byID, g.Syms.Len())
-	for _, i := range o.sorted {
+	for _, i := range o.steps {
 		s := &g.Steps[i]
-		if s.jsonID != None && o.byID[s.jsonID] == 0 && (o.Standing[i] == Counted || o.Standing[i] == Handshake) {
-			o.byID[s.jsonID] = i + 1
+		if s.jsonID == None || o.Standing[i] == Loser || o.Standing[i] == Rejected {
+			continue
+		}
+		o.Found(s.jsonID)
+		if o.byID.At(s.jsonID) == 0 {
+			o.byID.Set(s.jsonID, i+1)
 		}
 	}
 }
 
 func (o *Order) stepWithID(id Sym) int32 {
-	if id == None || int(id) >= len(o.byID) || string(o.Seg.Syms.Bytes(id)) == nullID {
+	if id == None || !o.joins || string(o.Seg.Syms.Bytes(id)) == nullID {
 		return Nowhere
 	}
-	return o.byID[id] - 1
+	if o.byID.At(id) == 0 {
+		o.Miss(id)
+	}
+	return o.byID.At(id) - 1
 }
 
 // merge makes the run order: a decision stands right after the step it
@@ -252,40 +263,39 @@ func (o *Order) stepWithID(id Sym) int32 {
 // instant.
 func (o *Order) merge() {
 	g := o.Seg
-	o.StepPos = Resize(o.StepPos, len(g.Steps))
-	o.DecisionPos = Resize(o.DecisionPos, len(g.Decisions))
-	for p, i := range o.sorted {
-		o.StepPos[i] = int32(p)
-	}
-	o.answers = o.answers[:0]
-	for i := range g.Decisions {
-		o.answers = append(o.answers, int32(i))
+	for rank, i := range o.steps {
+		o.StepPos[i] = int32(rank)
 	}
 	slices.SortFunc(o.answers, o.compareDecisions)
-
 	split := 0 // answers before it have a step in the segment
 	for split < len(o.answers) && o.StepOf[o.answers[split]] >= 0 {
 		split++
 	}
 	joined, alone := o.answers[:split], o.answers[split:]
-	o.Refs = o.Refs[:0]
-	for _, i := range o.sorted {
-		for len(alone) > 0 && g.Decisions[alone[0]].RecordedAt < g.Steps[i].EventTime {
-			o.place(DecisionRef(alone[0]))
+	for _, i := range o.steps {
+		at := g.Steps[i].EventTime
+		for len(alone) > 0 && g.Decisions[alone[0]].RecordedAt < at {
+			o.place(DecisionRef(alone[0]), g.Decisions[alone[0]].RecordedAt)
 			alone = alone[1:]
 		}
-		o.place(StepRef(i))
+		o.place(StepRef(i), at)
 		for len(joined) > 0 && o.StepOf[joined[0]] == i {
-			o.place(DecisionRef(joined[0]))
+			o.place(DecisionRef(joined[0]), at)
 			joined = joined[1:]
 		}
 	}
 	for _, i := range alone {
-		o.place(DecisionRef(i))
+		o.place(DecisionRef(i), g.Decisions[i].RecordedAt)
 	}
 }
 
-func (o *Order) place(r Ref) {
+// place gives a record the next position. Its time is never before that of the
+// record in front; only a pass may begin at or before the end of the base.
+func (o *Order) place(r Ref, at int64) {
+	if at <= o.base.until && o.From > 0 {
+		o.Cross(CrossedLate)
+	}
+	o.latest = max(o.latest, at)
 	if r.IsStep() {
 		o.StepPos[r.Step()] = int32(len(o.Refs))
 	} else {

@@ -28,7 +28,7 @@ func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 	o := sealed.Order
 	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, of: make([]place, o.Seg.Syms.Len())}
 	m.lastID, m.last = nil, 0
-	m.table.reserve(min(m.MaxIDs-m.used, 2*len(o.Refs)+len(o.Seg.provs)))
+	m.table.reserve(min(m.MaxIDs-m.used, 2*len(o.Refs)+len(o.Seg.provs)), m.MaxIDs)
 	unfit = NoRef
 	for _, r := range o.Refs {
 		ok := false

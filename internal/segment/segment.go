@@ -115,6 +115,10 @@ type Segment struct {
 	Weight int64
 	// Version grows with each change.
 	Version uint64
+	// Disturbed grows with each change other than a new record without conflict.
+	Disturbed uint64
+	// Unnamed is true when a toolCallResult does not name its call.
+	Unnamed bool
 
 	provs       []Prov
 	lists       []Sym
@@ -219,7 +223,7 @@ func (g *Segment) addStep(s *acs.Step) Added {
 			old.EventTime, old.RecordedAt, old.Offset, old.Skewed = s.EventTime, s.RecordedAt, s.Coordinates.Offset, s.Skewed
 			old.Topic, old.Partition, old.Index = g.Syms.Intern(s.Coordinates.Topic), s.Coordinates.Partition, s.Coordinates.Index
 			old.jsonID = g.jsonID(s.ID)
-			g.Version++
+			g.disturb()
 			return CopyReplaced
 		}
 		return Copy
@@ -243,6 +247,7 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	g.Steps = append(tight(g.Steps), st)
 	g.dedupe[slot] = i + 1
 	g.added(s)
+	g.Unnamed = g.Unnamed || st.Hook == acs.HookToolCallResult && !st.Rejected && st.RequestIDRef == None
 	if st.Rejected {
 		g.rejected = extend(g.rejected, g.Syms.Len())
 		if r := g.rejected[id]; r == 0 || g.CompareSteps(i, r-1) < 0 {
@@ -263,7 +268,13 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	case g.CompareSteps(i, w-1) < 0:
 		g.best[id] = i + 1
 	}
+	g.disturb()
 	return AddedConflict
+}
+
+func (g *Segment) disturb() {
+	g.Version++
+	g.Disturbed++
 }
 
 // Best returns the accepted step that a step_id names as far as the segment
@@ -367,7 +378,7 @@ func (g *Segment) addDecision(s *acs.Step) Added {
 		if g.earlier(s, old.RecordedAt, old.Topic, old.Partition, old.Offset, old.Index) {
 			old.RecordedAt, old.Offset = s.RecordedAt, s.Coordinates.Offset
 			old.Topic, old.Partition, old.Index = g.Syms.Intern(s.Coordinates.Topic), s.Coordinates.Partition, s.Coordinates.Index
-			g.Version++
+			g.disturb()
 			return CopyReplaced
 		}
 		return Copy

@@ -18,30 +18,52 @@ import (
 // every fault and every kind of seal. (10,000 logs: -rapid.checks=10000.)
 func TestReferenceAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		settings := steptest.DrawSettings(t)
-		log := steptest.DrawLog(t, 100)
-		cfg, err := configOf(settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		refCfg, err := reference.ConfigFrom(settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, theirs := core{window.NewPartition(cfg)}, referenceCore{reference.New(refCfg)}
-		for i, e := range log {
-			var got, want []steptest.Output
-			if e.Step != nil {
-				s, c := *e.Step, *e.Step
-				got, want = ours.Apply(int64(i), &s), theirs.Apply(&c)
-			} else {
-				got, want = ours.Tick(int64(i), e.Tick), theirs.Tick(e.Tick)
-			}
-			if d := difference(want, got); d != "" {
-				t.Fatalf("event %d of %d (%s)\n%s\nsettings %v\n%s", i, len(log), describe(e), d, settings, printLog(log[:i+1]))
-			}
-		}
+		agree(t, window.NewPartition, steptest.DrawSettings(t), steptest.DrawLog(t, 100))
 	})
+}
+
+// TestReferenceAgreesOnLongRuns does the same on long runs whose turns close one
+// after the other: they are analysed on bases, and in one pass wherever that
+// would not be exact (each reason: TestWhatCrossesABase).
+func TestReferenceAgreesOnLongRuns(t *testing.T) {
+	var seen paths
+	rapid.Check(t, func(t *rapid.T) {
+		own, margin := rapid.SampledFrom([]int{1, 6, 20}).Draw(t, "own view"), rapid.SampledFrom([]int{1, 2, 4, 8}).Draw(t, "margin")
+		agree(t, func(cfg window.Config) *window.Partition {
+			p := window.NewPartition(cfg)
+			p.AnalyseOnBases(own, margin)
+			t.Cleanup(func() { seen.add(p) })
+			return p
+		}, steptest.DrawLongSettings(t), steptest.DrawLongLog(t, 200))
+	})
+	t.Logf("%+v", seen)
+	if seen.based == 0 || seen.kept == 0 || seen.whole == 0 {
+		t.Error("a way of analysing was never taken")
+	}
+}
+
+func agree(t *rapid.T, partition func(window.Config) *window.Partition, settings steptest.Settings, log []steptest.Event) {
+	cfg, err := configOf(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refCfg, err := reference.ConfigFrom(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := core{partition(cfg)}, referenceCore{reference.New(refCfg)}
+	for i, e := range log {
+		var got, want []steptest.Output
+		if e.Step != nil {
+			s, c := *e.Step, *e.Step
+			got, want = ours.Apply(int64(i), &s), theirs.Apply(&c)
+		} else {
+			got, want = ours.Tick(int64(i), e.Tick), theirs.Tick(e.Tick)
+		}
+		if d := difference(want, got); d != "" {
+			t.Fatalf("event %d of %d (%s)\n%s\nsettings %v\n%s", i, len(log), describe(e), d, settings, printLog(log[:i+1]))
+		}
+	}
 }
 
 // difference tells the first emission in which two lists differ, line by line.

@@ -11,37 +11,16 @@ package window
 
 // changed notes that the record or tick at hand changes a run.
 func (p *Partition) changed(r *run) {
-	if r.unsaved {
+	if r.unsaved.listed {
 		return
 	}
-	r.unsaved, r.missing = true, p.offset
+	r.missing = p.offset
 	r.missingClock, r.missingHasClock = p.clockBefore, p.hadClock
-	r.before = p.unsavedLast
-	if p.unsavedLast != nil {
-		p.unsavedLast.after = r
-	} else {
-		p.unsavedFirst = r
-	}
-	p.unsavedLast = r
+	p.unsaved.push(r)
 }
 
 // settled takes a run out of those that a replay must rebuild.
-func (p *Partition) settled(r *run) {
-	if !r.unsaved {
-		return
-	}
-	if r.before != nil {
-		r.before.after = r.after
-	} else {
-		p.unsavedFirst = r.after
-	}
-	if r.after != nil {
-		r.after.before = r.before
-	} else {
-		p.unsavedLast = r.before
-	}
-	r.unsaved, r.before, r.after = false, nil, nil
-}
+func (p *Partition) settled(r *run) { p.unsaved.remove(r) }
 
 // goneRun is a forgotten run whose records a replay may still meet.
 type goneRun struct {
@@ -54,7 +33,7 @@ type goneRun struct {
 // the state that the partition has at next: what no snapshot holds begins
 // there.
 func (p *Partition) Low(next int64) (offset, clock int64, hasClock bool) {
-	if r := p.unsavedFirst; r != nil {
+	if r := p.unsaved.first; r != nil {
 		return r.missing, r.missingClock, r.missingHasClock
 	}
 	return next, p.clock, p.hasClock

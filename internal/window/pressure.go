@@ -59,7 +59,7 @@ func (p *Partition) silentForLongest() *run {
 	h := &p.silent
 	if !h.kept {
 		h.kept = true
-		for r := p.quiet; r != nil; r = r.busier {
+		for r := p.openRuns.first; r != nil; r = r.open.next {
 			h.entries = append(h.entries, silentRun{r.lastAt, r})
 		}
 		heap.Init(&h.entries)

@@ -71,16 +71,15 @@ type run struct {
 	firstOffset, lastOffset int64 // of its records
 
 	// What no snapshot holds, see low.go and save.go.
-	unsaved         bool
 	missing         int64 // offset of the first change that no snapshot holds
 	missingClock    int64 // the clock before it
 	missingHasClock bool
-	before, after   *run // unsaved runs in the order of missing
 	asOf            int64
 	saved           *savedRun
 
-	quieter, busier *run // by last record, runs with an open segment
-	listed          bool
+	unsaved links[run] // among the unsaved runs, in the order of missing
+	open    links[run] // among the runs with an open segment, in the order of their last records
+	view    *view      // the analysis of the open segment that is kept, see analysis.go
 }
 
 // awaitsSeal reports whether a seal is still to come: records are open, or a
@@ -108,7 +107,8 @@ func (p *Partition) forget(r *run) {
 	for i := range r.turns {
 		p.timers.stop(r.turns[i].timer)
 	}
-	p.unlist(r)
+	p.openRuns.remove(r)
+	p.views.release(r.view)
 	delete(p.runs, r.key)
 	p.settled(r)
 	p.unsave(r)
@@ -116,38 +116,6 @@ func (p *Partition) forget(r *run) {
 		p.view.run = nil
 	}
 	p.gone = append(p.gone, goneRun{key: r.key, first: r.firstOffset, last: r.lastOffset})
-}
-
-// touch makes r the run that was active last.
-func (p *Partition) touch(r *run) {
-	if r.listed && p.active == r {
-		return
-	}
-	p.unlist(r)
-	r.listed, r.quieter = true, p.active
-	if p.active != nil {
-		p.active.busier = r
-	} else {
-		p.quiet = r
-	}
-	p.active = r
-}
-
-func (p *Partition) unlist(r *run) {
-	if !r.listed {
-		return
-	}
-	if r.quieter != nil {
-		r.quieter.busier = r.busier
-	} else {
-		p.quiet = r.busier
-	}
-	if r.busier != nil {
-		r.busier.quieter = r.quieter
-	} else {
-		p.active = r.quieter
-	}
-	r.listed, r.quieter, r.busier = false, nil, nil
 }
 
 // markDirty notes that standings may have changed: the turns are counted anew
@@ -162,7 +130,7 @@ func (p *Partition) markDirty(r *run) {
 func (p *Partition) settleDirty() {
 	for _, r := range p.dirty {
 		if r.dirty && r.seg != nil {
-			p.analyze(r, false)
+			p.analyze(r)
 			p.rescheduleTurns(r)
 		}
 		r.dirty, r.replaced = false, false

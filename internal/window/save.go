@@ -68,7 +68,7 @@ func (p *Partition) Save(next, behind int64, put func(key string, value []byte))
 		put(key, nil)
 	}
 	p.tombstones = p.tombstones[:0]
-	for r := p.unsavedFirst; r != nil && (behind < 0 || next-r.missing > behind); r = p.unsavedFirst {
+	for r := p.unsaved.first; r != nil && (behind < 0 || next-r.missing > behind); r = p.unsaved.first {
 		p.saveRun(r, next, put)
 		p.settled(r)
 	}
@@ -324,7 +324,7 @@ func (p *Partition) adopt(r *run) {
 	p.runs[r.key] = r
 	if r.seg != nil && r.seg.Len() > 0 {
 		p.open += r.seg.Len()
-		p.touch(r)
+		p.openRuns.renew(r)
 		p.noteOpen(r)
 		if r.seg.Weight >= p.cfg.MaxRunWeight {
 			p.heavy = append(p.heavy, r)

@@ -37,6 +37,7 @@ func (st *stateTopic) flush(p *window.Partition, next, behind int64) {
 // restore builds a partition from the state topic and the log.
 func (st *stateTopic) restore(t *rapid.T, cfg window.Config, log []steptest.Event) *window.Partition {
 	p := window.NewPartition(cfg)
+	p.AnalyseOnBases(1, 3)
 	if st.hasClock {
 		p.RestoreClock(st.clock)
 	}
@@ -78,7 +79,16 @@ func TestRestoreGoesOnAsBefore(t *testing.T) {
 		}
 		log := steptest.DrawLog(t, 60)
 		want := make([][]window.Emission, len(log))
+		long := rapid.Bool().Draw(t, "long runs")
+		if long {
+			settings, log = steptest.DrawLongSettings(t), steptest.DrawLongLog(t, 120)
+			if cfg, err = configOf(settings); err != nil {
+				t.Fatal(err)
+			}
+			want = make([][]window.Emission, len(log))
+		}
 		whole := window.NewPartition(cfg)
+		whole.AnalyseOnBases(1, 2)
 		for i, e := range log {
 			feed(whole, int64(i), e, func(e window.Emission) { want[i] = append(want[i], e) })
 		}
@@ -88,6 +98,7 @@ func TestRestoreGoesOnAsBefore(t *testing.T) {
 		restart := rapid.IntRange(1, 4).Draw(t, "restart every n flushes")
 		st := &stateTopic{records: map[string][]byte{}}
 		p := window.NewPartition(cfg)
+		p.AnalyseOnBases(1, 2)
 		flushes := 0
 		for i, e := range log {
 			var got []window.Emission

@@ -21,7 +21,12 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 		p.openSegment(r) // what a size seal left: a final summary and no DAG
 	}
 	size := why == bySize
-	v := p.analyze(r, !size)
+	v := p.analyzeWhole(r)
+	if !size {
+		v.facts.Absence()
+		v.placeFacts()
+	}
+	v.facts.Mask()
 	p.tellTurns(r, v, size, emit)
 	if !size {
 		p.closeAll(r)
@@ -41,14 +46,14 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 	r.mem.MaxIDs = p.cfg.MaxRunIDs
 	p.remember(r, v, size, hasDAG)
 	p.foldTurns(r, v, size)
-	r.totals.add(v)
+	r.totals.add(v, &lineage.Telling{})
 	if size {
 		r.sizeSealed0 = r.sizeSealed0 || first && !r.mem.SessionStart
 	} else {
 		p.tellUntold(r)
 		p.tellSession(r, nil, why, emit)
 	}
-	v.facts.Told(nil, func(f *lineage.Fact) { p.facts[f.Code]++ })
+	v.facts.Tell(&lineage.Telling{}, v.facts.All, func(f *lineage.Fact) { p.facts[f.Code]++ })
 	p.afterSeal(r, v, why, now)
 }
 
@@ -198,11 +203,13 @@ const keptSymbols = 1 << 17
 func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.open -= r.seg.Len()
 	p.seals[why]++
-	p.unlist(r)
+	p.openRuns.remove(r)
 	r.seg, r.turnBySym, r.segTurns = nil, nil, nil
 	r.dirty, r.replaced = false, false
+	large := v.order.Seg.Syms.Len() > keptSymbols
 	v.run, v.seg = nil, nil
-	if v.order.Seg.Syms.Len() > keptSymbols {
+	p.views.release(r.view)
+	if large {
 		p.view, p.text = view{}, nil
 	}
 	if why == bySize {
@@ -252,7 +259,7 @@ func (p *Partition) sealHeavy(emit func(Emission)) {
 func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	// The turns tell of all their records, those that move on included, as they
 	// stand once the segment is sealed; they are told before the DAG.
-	turns := p.turnsToTell(r, p.analyze(r, false), true)
+	turns := p.turnsToTell(r, p.analyze(r), true)
 	r.turnsTold = true
 	var dag []Emission
 	upTo, rest, moved := r.seg.Split(p.clock)
@@ -263,7 +270,7 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 		since[ti] = int32(at) // as an index among what moves on,
 		t.since -= int32(at)  // and among what stays
 	}
-	listedBefore := r.listed
+	listedBefore := r.open.listed
 	p.clearSegment(r)
 	r.seg = upTo
 	p.seal(r, bySize, p.clock, func(e Emission) { dag = append(dag, e) })
@@ -275,9 +282,9 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 		r.turns[ti].since = at
 	}
 	if listedBefore {
-		p.touch(r)
+		p.openRuns.renew(r)
 	}
-	v := p.analyze(r, false)
+	v := p.analyze(r)
 	for _, ti := range turns {
 		p.tellTurn(r, v, ti, p.closingAtEnd(r, ti), emit)
 	}

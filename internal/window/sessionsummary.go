@@ -30,7 +30,7 @@ type sessionTotals struct {
 	producer    string
 	subagents   []subagent
 	known       map[segment.Hash16]int32 // subagents by session: 1 + place in the list, or 0 when unlisted
-	under       map[segment.Hash16]int32 // the same of the sealed segments, where the open one is told of too
+	under       *sessionTotals           // what was added before: its subagents are known too
 	tally       tally
 	last        []anomaly // facts about no single step
 	dags        []string
@@ -55,15 +55,22 @@ func (s *sessionTotals) untold(facts []anomaly) {
 	}
 }
 
-func (s *sessionTotals) clone() *sessionTotals {
+// over returns totals that go on from s, which they leave as it is. What there
+// may be as many of as the run ever had is shared, not copied.
+func (s *sessionTotals) over() *sessionTotals {
+	if s == nil {
+		return &sessionTotals{}
+	}
 	c := *s
 	c.tally = s.tally.clone()
 	c.subagents = append([]subagent(nil), s.subagents...)
+	c.known, c.under = nil, s
 	return &c
 }
 
-// add adds the analysed segment, which stands after everything added before.
-func (s *sessionTotals) add(v *view) {
+// add adds the records of the view's last pass, which stand after everything
+// added before. t is what was told of the segment's facts so far.
+func (s *sessionTotals) add(v *view, t *lineage.Telling) {
 	a, g := &v.session, v.order.Seg
 	s.calls += a.calls
 	s.compactions += a.compactions
@@ -83,14 +90,14 @@ func (s *sessionTotals) add(v *view) {
 		s.producer = producer
 	}
 	s.addSubagents(v)
-	v.facts.Told(nil, func(f *lineage.Fact) { s.tally.addFact(v, f) })
+	v.facts.Tell(t, v.facts.All[v.facts.From:], func(f *lineage.Fact) { s.tally.addFact(v, f) })
 }
 
 // addSubagents lists subagents in order of first appearance, with their last
 // outcome.
 func (s *sessionTotals) addSubagents(v *view) {
 	g := v.order.Seg
-	for _, ref := range v.order.Refs {
+	for _, ref := range v.order.Refs[v.order.From:] {
 		if !ref.IsStep() || v.order.Standing[ref.Step()] != segment.Counted {
 			continue
 		}
@@ -100,10 +107,7 @@ func (s *sessionTotals) addSubagents(v *view) {
 		}
 		m := g.More(st)
 		key := segment.IDHash(g.Syms.Bytes(m.Subagent))
-		at, ok := s.known[key]
-		if !ok {
-			at, ok = s.under[key]
-		}
+		at, ok := s.knows(key)
 		if !ok {
 			if s.known == nil {
 				s.known = make(map[segment.Hash16]int32)
@@ -114,10 +118,26 @@ func (s *sessionTotals) addSubagents(v *view) {
 			}
 			s.known[key] = at
 		}
-		if st.Hook == acs.HookSubagentStop && at > 0 {
+		if st.Hook == acs.HookSubagentStop && at > 0 && m.Outcome != segment.None {
 			s.subagents[at-1].outcome = v.text(m.Outcome)
 		}
 	}
+}
+
+// knows returns where a subagent is listed: 1 + its place, or 0.
+func (s *sessionTotals) knows(key segment.Hash16) (at int32, ok bool) {
+	for ; s != nil && !ok; s = s.under {
+		at, ok = s.known[key]
+	}
+	return at, ok
+}
+
+// subagentCount is the number of subagents, listed or not.
+func (s *sessionTotals) subagentCount() (n int) {
+	for ; s != nil; s = s.under {
+		n += len(s.known)
+	}
+	return n
 }
 
 // tellSession emits the session summary: with v, after a turn closed, over
@@ -143,14 +163,14 @@ func (p *Partition) tellSession(r *run, v *view, why Reason, emit func(Emission)
 // close on one analysis: it is added up once.
 func (v *view) sessionSoFar(r *run) *sessionTotals {
 	if v.soFar == nil {
-		s := &sessionTotals{}
-		if r.totals != nil {
-			s = r.totals.clone()
-			// As many as the run ever started: shared, not copied.
-			s.known, s.under = nil, r.totals.known
+		var t lineage.Telling
+		if v.based {
+			v.soFar = v.sums.over()
+			t.Reset(&v.telling)
+		} else {
+			v.soFar = r.totals.over()
 		}
-		s.add(v)
-		v.soFar = s
+		v.soFar.add(v, &t)
 	}
 	return v.soFar
 }
@@ -201,7 +221,7 @@ func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
 	b = dag.AppendTime(b, t.first)
 	b = append(b, '"')
 	b = appendCount(b, "step_count", s.provs.EntryCount)
-	b = appendCount(b, "subagent_count", len(s.known)+len(s.under))
+	b = appendCount(b, "subagent_count", s.subagentCount())
 	b = append(b, `,"subagents":`...)
 	b = s.appendSubagents(b)
 	b = append(b, `,"tenant_id":`...)

@@ -57,18 +57,17 @@ func (v *view) tallyTurn(t *tally, a *turnAgg) {
 	if len(v.facts.All) == 0 {
 		return
 	}
-	var at []int32
+	var facts []lineage.Fact
 	for _, ref := range a.refs {
 		pos := v.order.Pos(ref)
 		for k := v.factAt[pos]; k >= 0 && int(k) < len(v.facts.All) && v.facts.All[k].Record == ref; k++ {
 			if v.facts.All[k].Code != lineage.MemoryLimit {
-				at = append(at, k)
+				facts = append(facts, v.facts.All[k])
 			}
 		}
 	}
-	if len(at) > 0 {
-		v.facts.Told(at, func(f *lineage.Fact) { t.addFact(v, f) })
-	}
+	var telling lineage.Telling
+	v.facts.Tell(&telling, facts, func(f *lineage.Fact) { t.addFact(v, f) })
 }
 
 // appendFirst appends the listed anomalies, then those of last, as far as the

@@ -311,7 +311,7 @@ func (p *Partition) closingAtEnd(r *run, ti int32) closing {
 	}
 	nested := 0
 	if r.nesting && t.declared.Value > float64(t.members()) { // else no nested step can help
-		nested, _ = p.view.nested.of(r, ti)
+		nested, _ = p.nests.of(r, ti)
 	}
 	if met, _ := lineage.Met(t.declared.Value, t.members(), nested); met {
 		return byComplete

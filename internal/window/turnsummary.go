@@ -213,7 +213,7 @@ func (p *Partition) closeTurn(r *run, ti int32, now int64, emit func(Emission)) 
 	if r.seg == nil {
 		p.openSegment(r)
 	}
-	v := p.analyze(r, false)
+	v := p.analyze(r)
 	_, why, ok := p.turnDue(r, ti)
 	if !ok {
 		return

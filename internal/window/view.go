@@ -9,12 +9,12 @@ import (
 )
 
 // view is one run's open segment, analysed. It reuses its storage; it holds
-// the analysis of one version of one segment at a time.
+// the analysis of one version of one segment at a time (see analysis.go).
 type view struct {
-	run     *run
-	seg     *segment.Segment
-	version uint64
-	absence bool
+	run       *run
+	seg       *segment.Segment
+	version   uint64
+	disturbed uint64 // Segment.Disturbed when it was last analysed in one pass
 
 	order segment.Order
 	index provenance.Index
@@ -26,7 +26,22 @@ type view struct {
 	session sessionAgg
 	soFar   *sessionTotals // the session with this segment; nil until asked for
 	factAt  []int32        // by place in run order: the record's first fact, -1 without
-	nested  nesting
+	nests   *nesting
+
+	// The base: aggregates that the pass on top of it changed, as they were, and
+	// the session's sums up to there.
+	based       bool
+	stamp       uint64 // of the pass
+	keptAggs    int
+	changedAggs []turnAgg
+	sums        *sessionTotals
+	telling     lineage.Telling
+	// When to try a base, and where.
+	margin, skip, failures, streak int
+
+	owner  *run // the run that keeps the view; nil of the shared one
+	weight int
+	links  links[view]
 }
 
 // decisionCounts counts answers by their verdict; error and rejected answers
@@ -108,6 +123,7 @@ func (t *times) merge(u times) {
 
 // turnAgg is a turn's part in the open segment.
 type turnAgg struct {
+	stamp     uint64 // of the pass that changed it last
 	turn      int32
 	steps     int  // its counted steps, boundaries included
 	calls     int  // tool calls among them
@@ -136,79 +152,6 @@ type sessionAgg struct {
 	promised    segment.Sym // provenance_producer: deterministic wins
 }
 
-// analyze puts a run's open segment in order, finds its mints, edges and facts,
-// and adds up its turns. absence adds the checks that only a seal makes. The
-// result is kept until the segment changes.
-func (p *Partition) analyze(r *run, absence bool) *view {
-	v := &p.view
-	if v.run == r && v.version == r.seg.Version && v.absence == absence && v.seg == r.seg {
-		return v
-	}
-	if v.run != r || v.version != r.seg.Version || v.seg != r.seg {
-		v.run, v.seg, v.version = r, r.seg, r.seg.Version
-		v.order.Build(r.seg, r.mem)
-		v.index.Build(&v.order)
-		v.graph.Build(&v.order, &v.index)
-		v.addUp()
-		v.writeBack()
-	}
-	v.absence, v.soFar = absence, nil
-	v.facts.Find(&v.graph, v, absence)
-	v.placeFacts()
-	return v
-}
-
-// addUp makes the aggregates of turns and session in one pass in run order.
-func (v *view) addUp() {
-	o, g, r := &v.order, v.order.Seg, v.run
-	v.session = sessionAgg{}
-	v.clearAggs(len(r.turns) + len(g.Steps))
-	for _, ref := range o.Refs {
-		if !ref.IsStep() {
-			v.addDecision(ref.Decision())
-			continue
-		}
-		i := ref.Step()
-		s := &g.Steps[i]
-		v.session.addStep(v, i, s)
-		if inTurn(s) {
-			v.agg(r.turnOf(s.Turn)).addStep(v, i, s)
-		}
-	}
-}
-
-// clearAggs empties the aggregates and makes room for so many turns. A run may
-// have many more turns than its open segment: only what was set is reset.
-func (v *view) clearAggs(turns int) {
-	for i := range v.aggs {
-		v.aggOf[v.aggs[i].turn] = -1
-	}
-	v.aggs = v.aggs[:0]
-	for len(v.aggOf) < turns {
-		v.aggOf = append(v.aggOf, -1)
-	}
-}
-
-// inTurn reports whether a step belongs to a turn.
-func inTurn(s *segment.Step) bool {
-	return s.Turn != segment.None && !s.IsHandshake()
-}
-
-func (v *view) agg(ti int32) *turnAgg {
-	if k := v.aggOf[ti]; k >= 0 {
-		return &v.aggs[k]
-	}
-	v.aggOf[ti] = int32(len(v.aggs))
-	if len(v.aggs) < cap(v.aggs) {
-		v.aggs = v.aggs[:len(v.aggs)+1]
-	} else {
-		v.aggs = append(v.aggs, turnAgg{})
-	}
-	a := &v.aggs[len(v.aggs)-1]
-	*a = turnAgg{turn: ti, start: -1, end: -1, refs: a.refs[:0]}
-	return a
-}
-
 func (a *turnAgg) addStep(v *view, i int32, s *segment.Step) {
 	o := &v.order
 	a.records++
@@ -222,7 +165,7 @@ func (a *turnAgg) addStep(v *view, i int32, s *segment.Step) {
 	}
 	a.steps++
 	a.times.add(s.EventTime)
-	if o.Turns.Start[s.Turn] == i {
+	if o.Turns.Start(s.Turn) == i {
 		a.start = i
 		return
 	}
@@ -230,7 +173,7 @@ func (a *turnAgg) addStep(v *view, i int32, s *segment.Step) {
 		a.calls++
 	}
 	a.all.add(v, s)
-	if o.Turns.End[s.Turn] == i {
+	if o.Turns.End(s.Turn) == i {
 		a.end = i
 		return
 	}
@@ -313,7 +256,7 @@ func (v *view) writeBack() {
 		}
 		parent := r.mem.Turn([]byte(t.id)).Parent()
 		if t.steps > 0 {
-			parent = g.Syms.String(v.order.Turns.Parent[g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn])
+			parent = g.Syms.String(v.order.Turns.Parent(g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn))
 		}
 		r.enclose(t, parent)
 		if t.phase != reopened {
@@ -368,10 +311,13 @@ func (r *run) countLive(t *turn, live bool) {
 	}
 }
 
-// placeFacts notes where in the facts each record's begin.
+// placeFacts notes where in the facts those of each record of the pass begin.
 func (v *view) placeFacts() {
-	v.factAt = fill(v.factAt, len(v.order.Refs), -1)
-	for k := len(v.facts.All) - 1; k >= 0; k-- {
+	v.factAt = v.factAt[:min(len(v.factAt), v.order.From)]
+	for len(v.factAt) < len(v.order.Refs) {
+		v.factAt = append(v.factAt, -1)
+	}
+	for k := len(v.facts.All) - 1; k >= v.facts.From; k-- {
 		v.factAt[v.order.Pos(v.facts.All[k].Record)] = int32(k)
 	}
 }
@@ -393,11 +339,11 @@ func (v *view) Nested(ti int32) (steps, calls int) {
 	if !v.run.nesting {
 		return 0, 0
 	}
-	return v.nested.of(v.run, ti)
+	return v.nests.of(v.run, ti)
 }
 
 // EachNested implements lineage.Turns.
-func (v *view) EachNested(ti int32, f func(int32)) { v.nested.each(v.run, ti, f) }
+func (v *view) EachNested(ti int32, f func(int32)) { v.nests.each(v.run, ti, f) }
 
 // HasSealedSteps implements lineage.Turns.
 func (v *view) HasSealedSteps(ti int32) bool {

@@ -66,27 +66,29 @@ type Partition struct {
 	timers timers
 	ripe   []*timer // storage of takeRipe
 	open   int      // records in open segments
-	quiet  *run
-	active *run    // runs with an open segment in the order of their last records
-	silent silence // the same, silent for longest first; kept once there is pressure
-	dirty  []*run
-	nested []*run
-	heavy  []*run // runs whose weight asks for a size seal
+	// Runs with an open segment in the order of their last records.
+	openRuns list[run]
+	silent   silence // the same, silent for longest first; kept once there is pressure
+	dirty    []*run
+	nested   []*run
+	heavy    []*run // runs whose weight asks for a size seal
 
 	// The record or tick at hand, and the clock before it.
 	offset      int64
 	clockBefore int64
 	hadClock    bool
 	// What a replay needs, see low.go.
-	unsavedFirst, unsavedLast *run
-	gone                      []goneRun
-	tombstones                []string
-	pressures                 []Pressure
-	replaying                 bool
-	replayed                  int
-	skip                      map[string]int64 // by run key: records up to here belong to a run that is gone
+	unsaved    list[run]
+	gone       []goneRun
+	tombstones []string
+	pressures  []Pressure
+	replaying  bool
+	replayed   int
+	skip       map[string]int64 // by run key: records up to here belong to a run that is gone
 
-	view   view
+	view   view  // of the run that was analysed last, among those with a short segment
+	views  views // of the others
+	nests  nesting
 	text   []byte // storage for summaries
 	copies uint64
 	late   uint64
@@ -96,7 +98,11 @@ type Partition struct {
 
 // NewPartition returns an empty partition.
 func NewPartition(cfg Config) *Partition {
-	return &Partition{cfg: cfg, runs: make(map[string]*run)}
+	return &Partition{
+		cfg: cfg, runs: make(map[string]*run), views: newViews(),
+		openRuns: list[run]{of: func(r *run) *links[run] { return &r.open }},
+		unsaved:  list[run]{of: func(r *run) *links[run] { return &r.unsaved }},
+	}
 }
 
 // SetConfig changes the configuration from the next record on.
@@ -164,7 +170,7 @@ func (p *Partition) added(r *run, s *acs.Step) {
 	if r.seg.Len() == 1 {
 		p.noteOpen(r)
 	}
-	p.touch(r)
+	p.openRuns.renew(r)
 	p.arrive(r, s, at)
 	p.schedule(r)
 }
@@ -243,11 +249,11 @@ func (p *Partition) sealTime(recordedAt int64) int64 { return p.at(recordedAt) }
 // Stats describes the partition.
 func (p *Partition) Stats() Stats {
 	st := Stats{Runs: len(p.runs), OpenSteps: p.open, Copies: p.copies, Late: p.late, Seals: p.seals, Anomalies: make(map[string]uint64)}
-	for r := p.quiet; r != nil; r = r.busier {
+	for r := p.openRuns.first; r != nil; r = r.open.next {
 		st.OpenRuns++
 	}
-	if p.quiet != nil {
-		st.OldestOpen = p.quiet.lastAt
+	if r := p.openRuns.first; r != nil {
+		st.OldestOpen = r.lastAt
 	}
 	for _, c := range lineage.Codes() {
 		if n := p.facts[c]; n > 0 {
