@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -225,20 +224,12 @@ func TestAirline(t *testing.T) {
 	})
 }
 
-// faults are all but the two on which the oracle, which is naive on purpose, takes
-// its time.
-func faults() string {
-	return strings.Join(slices.DeleteFunc(generate.FaultNames(), func(name string) bool {
-		return name == "many_ids" || name == "large_session"
-	}), ",")
-}
-
-// TestGenerated runs a generated fleet with every hook and nearly every fault.
+// TestGenerated runs a generated fleet with every hook and every fault.
 func TestGenerated(t *testing.T) {
 	each(t, func(t *testing.T, c *kafkatest.Cluster) {
 		d := deploy(t, c, soon())
 		file := filepath.Join(d.Dir, "fleet.jsonl")
-		provctl(t, d, "generate", "--seed", "11", "--sessions", "80", "--faults", faults(), "-o", file)
+		provctl(t, d, "generate", "--seed", "11", "--sessions", "80", "--faults", strings.Join(generate.FaultNames(), ","), "-o", file)
 		provctl(t, d, "replay", file, "--create-topics")
 		startAll(t, d)
 		o := finish(t, c, d, 2*time.Second)
