@@ -2,6 +2,7 @@ package aggregator_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"syscall"
 	"testing"
@@ -57,12 +58,14 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+var restoreSteps = flag.Int("restore.steps", 200_000, "open steps in BenchmarkRestore")
+
 // BenchmarkRestore builds the state of a partition with open steps again, from
 // the log alone and from snapshots, broker in the same process. steps/s is by
 // the clock, steps/cpu-s by the CPU time of the process, which does not depend on
 // what else the machine does.
 func BenchmarkRestore(b *testing.B) {
-	const steps = 200_000
+	steps := *restoreSteps
 	for name, replay := range map[string]int64{"log": 1 << 40, "snapshots": 1000} {
 		b.Run(name, func(b *testing.B) {
 			c := kafkatest.Loopback(b, kafkatest.Options{Partitions: 1, Nodes: 1})
@@ -82,12 +85,12 @@ func BenchmarkRestore(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if o, ok := offsets.Lookup(c.Topic(topics.Steps), 0); ok && o.At > steps {
+				if o, ok := offsets.Lookup(c.Topic(topics.Steps), 0); ok && o.At > int64(steps) {
 					break
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			if replay < steps {
+			if replay < int64(steps) {
 				cancel() // the graceful stop saves the rest
 				if err := <-done; err != nil {
 					b.Fatal(err)
