@@ -599,7 +599,7 @@ func tight[T any](s []T) []T {
 	if len(s) < cap(s) {
 		return s
 	}
-	grown := make([]T, len(s), len(s)+max(4, len(s)/4))
+	grown := make([]T, len(s), len(s)+max(8, len(s)/3))
 	copy(grown, s)
 	return grown
 }
