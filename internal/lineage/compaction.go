@@ -21,6 +21,7 @@ type listed struct {
 // resolve resolves the entries of a compaction and tells which are unknown.
 func (f *Facts) resolve(r segment.Ref, c *segment.Compaction) (l listed) {
 	o, g := f.order, f.order.Seg
+	l = listed{steps: f.listed.steps[:0], earlier: f.listed.earlier[:0], texts: f.listed.texts[:0]}
 	f.newSet()
 	for _, id := range g.Entries(c) {
 		if !f.mark(id) {
@@ -42,6 +43,7 @@ func (f *Facts) resolve(r segment.Ref, c *segment.Compaction) (l listed) {
 	if l.lost {
 		f.add(r, CompactionUnverifiable, "")
 	}
+	f.listed = l
 	return l
 }
 
@@ -200,6 +202,7 @@ func (f *Facts) postCompact(r segment.Ref, s *segment.Step) {
 func (f *Facts) statedParents(s *segment.Step) (stated []segment.Sym) {
 	g := f.order.Seg
 	f.newSet()
+	stated = f.stated[:0]
 	for i := range g.Provs(s) {
 		for _, q := range g.Parents(&g.Provs(s)[i]) {
 			if f.mark(q) {
@@ -207,6 +210,7 @@ func (f *Facts) statedParents(s *segment.Step) (stated []segment.Sym) {
 			}
 		}
 	}
+	f.stated = stated
 	return stated
 }
 

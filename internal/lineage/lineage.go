@@ -29,8 +29,8 @@ type Turns interface {
 	Index(turn segment.Sym) int32
 	// Members counts the members of a turn, and those that are tool calls.
 	Members(turn int32) (steps, toolCalls int)
-	// Steps returns the counted steps of a turn in the segment, in run order.
-	Steps(turn int32) []int32
+	// AppendSteps appends the counted steps of a turn in the segment.
+	AppendSteps(steps []int32, turn int32) []int32
 	// Nested counts all counted steps of the turns nested in a turn,
 	// transitively, their boundaries included.
 	Nested(turn int32) (steps, toolCalls int)
@@ -85,6 +85,9 @@ type Facts struct {
 	stamp    int32
 	numbers  []int32 // the same by number of a remembered id
 	recalled map[int32][]*segment.StepInfo
+	stated   []segment.Sym // storage of statedParents
+	steps    []int32       // storage of turnSummary
+	listed   listed        // storage of resolve
 }
 
 // passing is what the records so far, in run order, say of the run.

@@ -16,13 +16,13 @@ import (
 // noTurns is a run without turns.
 type noTurns struct{}
 
-func (noTurns) Index(segment.Sym) int32       { return 0 }
-func (noTurns) Members(int32) (int, int)      { return 0, 0 }
-func (noTurns) Steps(int32) []int32           { return nil }
-func (noTurns) Nested(int32) (int, int)       { return 0, 0 }
-func (noTurns) EachNested(int32, func(int32)) {}
-func (noTurns) HasSealedSteps(int32) bool     { return false }
-func (noTurns) HasSealedEnd(int32) bool       { return false }
+func (noTurns) Index(segment.Sym) int32                    { return 0 }
+func (noTurns) Members(int32) (int, int)                   { return 0, 0 }
+func (noTurns) AppendSteps(steps []int32, _ int32) []int32 { return steps }
+func (noTurns) Nested(int32) (int, int)                    { return 0, 0 }
+func (noTurns) EachNested(int32, func(int32))              {}
+func (noTurns) HasSealedSteps(int32) bool                  { return false }
+func (noTurns) HasSealedEnd(int32) bool                    { return false }
 
 // find returns the facts of a segment as they are told: code, step, detail.
 func find(t *testing.T, absence bool, text ...string) (told []string) {

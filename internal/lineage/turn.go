@@ -2,6 +2,7 @@ package lineage
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"provstream/internal/segment"
@@ -53,20 +54,17 @@ func (f *Facts) turnSummary(r segment.Ref, s *segment.Step, turn int32, byNested
 	if f.recalled == nil {
 		f.recalled = f.order.Mem.StepsByTurn()
 	}
-	var steps []int32
-	for _, i := range f.turns.Steps(turn) {
-		if i != r.Step() {
-			steps = append(steps, i)
-		}
-	}
+	steps := f.turns.AppendSteps(f.steps[:0], turn)
+	steps = slices.DeleteFunc(steps, func(i int32) bool { return i == r.Step() })
 	earlier := f.recalled[turn]
 	if byNested {
 		earlier = append([]*segment.StepInfo(nil), earlier...)
 		f.turns.EachNested(turn, func(t int32) {
-			steps = append(steps, f.turns.Steps(t)...)
+			steps = f.turns.AppendSteps(steps, t)
 			earlier = append(earlier, f.recalled[t]...)
 		})
 	}
+	f.steps = steps
 	if missing, extra := f.compare(stated, steps, earlier); missing+extra > 0 {
 		f.add(r, TurnSummaryLineage, fmt.Sprintf("missing %d, extra %d", missing, extra))
 	}

@@ -8,6 +8,12 @@ func RunKey(tenant, session string) string {
 	return url.PathEscape(tenant) + "/" + session
 }
 
+// AppendRunKey appends the run key to b.
+func AppendRunKey(b []byte, tenant, session string) []byte {
+	b = append(append(b, url.PathEscape(tenant)...), '/')
+	return append(b, session...)
+}
+
 // Partition places a key as Kafka's default partitioner does:
 // (murmur2(key) & 0x7fffffff) mod count. It is used with the configured count,
 // never with live metadata, so that a key never moves.

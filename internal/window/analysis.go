@@ -100,7 +100,7 @@ func (p *Partition) analyze(r *run) *view {
 	if v.run == r && v.seg == r.seg && v.version == r.seg.Version && !r.dirty {
 		return v
 	}
-	v.nests = &p.nests
+	v.nests, v.words = &p.nests, p.words
 	if !p.onBase(v, r) {
 		p.inOnePass(v, r)
 	}
@@ -116,7 +116,7 @@ func (p *Partition) analyzeWhole(r *run) *view {
 	if v.run == r && v.seg == r.seg && v.version == r.seg.Version && !r.dirty {
 		return v
 	}
-	v.nests = &p.nests
+	v.nests, v.words = &p.nests, p.words
 	p.inOnePass(v, r)
 	v.version, v.soFar = r.seg.Version, nil
 	return v
@@ -335,11 +335,11 @@ func inTurn(s *segment.Step) bool {
 	return s.Turn != segment.None && !s.IsHandshake()
 }
 
-// Steps implements lineage.Turns.
-func (v *view) Steps(ti int32) (steps []int32) {
+// AppendSteps implements lineage.Turns.
+func (v *view) AppendSteps(steps []int32, ti int32) []int32 {
 	k := v.aggFor(ti)
 	if k < 0 {
-		return nil
+		return steps
 	}
 	for _, ref := range v.aggs[k].refs {
 		if ref.IsStep() && v.order.Standing[ref.Step()] == segment.Counted {

@@ -115,7 +115,7 @@ func BenchmarkCore(b *testing.B) {
 				continue
 			}
 			s.Reset()
-			if err := codec.DecodeStep(&s, log[i].value); err != nil {
+			if err := codec.DecodeStepInPlace(&s, log[i].value); err != nil {
 				b.Fatal(err)
 			}
 			p.Apply(int64(i), &s, emit)

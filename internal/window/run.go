@@ -88,7 +88,7 @@ func (r *run) awaitsSeal() bool { return r.afterSize || (r.seg != nil && r.seg.L
 
 func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
 	r := &run{
-		key: strings.Clone(key), tenant: strings.Clone(s.Tenant), session: strings.Clone(s.Session),
+		key: key, tenant: strings.Clone(s.Tenant), session: strings.Clone(s.Session),
 		firstOffset: offset,
 	}
 	r.timer = timer{run: r, turn: -1, pos: -1}

@@ -107,8 +107,9 @@ func (k *turnTotals) save(w *state.Writer) {
 	w.Int(int64(k.calls))
 	saveTimes(w, k.anyTimes)
 	saveTimes(w, k.times)
-	saveSummary(w, &k.members)
-	saveSummary(w, &k.all)
+	members, all := k.members.Summary(), k.all()
+	saveSummary(w, &members)
+	saveSummary(w, &all)
 	w.Bool(k.hasStart)
 	w.Bool(k.hasEnd)
 	w.String(k.agent)
@@ -123,7 +124,8 @@ func (k *turnTotals) save(w *state.Writer) {
 func loadTurnTotals(in *state.Reader) *turnTotals {
 	k := &turnTotals{steps: int(in.Int()), calls: int(in.Int())}
 	k.anyTimes, k.times = loadTimes(in), loadTimes(in)
-	k.members, k.all = loadSummary(in), loadSummary(in)
+	members, all := loadSummary(in), loadSummary(in)
+	k.setSums(&members, &all)
 	k.hasStart, k.hasEnd = in.Bool(), in.Bool()
 	k.agent, k.triggeredBy, k.outcome = in.String(), in.String(), in.String()
 	k.stepCount, k.callCount = loadNumber(in), loadNumber(in)
@@ -181,6 +183,7 @@ func loadTotals(in *state.Reader) *sessionTotals {
 	for range in.Len(1) {
 		s.dags = append(s.dags, in.String())
 	}
+	s.writeDAGs()
 	return s
 }
 

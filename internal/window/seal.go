@@ -132,6 +132,7 @@ func (p *Partition) closeAll(r *run) {
 		if !t.closed && t.live() {
 			t.close()
 			p.timers.stop(t.timer)
+			t.timer = nil
 		}
 	}
 	r.openTurns = 0

@@ -34,6 +34,7 @@ type sessionTotals struct {
 	tally       tally
 	last        []anomaly // facts about no single step
 	dags        []string
+	dagList     []byte // dags as JCS, without brackets
 }
 
 type subagent struct{ session, outcome string }
@@ -43,6 +44,19 @@ func (s *sessionTotals) addDAG(id string) {
 	if n := len(s.dags) - listedDAGs; n > 0 {
 		s.dags = append([]string(nil), s.dags[n:]...)
 	}
+	s.writeDAGs()
+}
+
+// writeDAGs writes the list of DAGs, which every summary of a long run repeats.
+func (s *sessionTotals) writeDAGs() {
+	var b []byte
+	for i, id := range s.dags {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jcs.AppendString(b, id)
+	}
+	s.dagList = b
 }
 
 // untold adds facts that stand last.
@@ -75,18 +89,17 @@ func (s *sessionTotals) add(v *view, t *lineage.Telling) {
 	s.calls += a.calls
 	s.compactions += a.compactions
 	s.decisions.merge(&a.decisions)
-	sum := a.fold.summary(g)
-	s.provs.Merge(&sum)
+	a.fold.addTo(&s.provs, g)
 	s.counted.merge(a.counted)
 	s.hasCounted = s.hasCounted || a.hasCounted
 	s.all.merge(a.all)
 	if s.agent == "" {
-		s.agent = v.text(a.agent)
+		s.agent = v.word(a.agent)
 	}
 	if s.name == "" {
-		s.name = v.text(a.name)
+		s.name = v.word(a.name)
 	}
-	if producer := v.text(a.promised); producer != "" && s.producer != "deterministic" {
+	if producer := v.word(a.promised); producer != "" && s.producer != "deterministic" {
 		s.producer = producer
 	}
 	s.addSubagents(v)
@@ -119,7 +132,7 @@ func (s *sessionTotals) addSubagents(v *view) {
 			s.known[key] = at
 		}
 		if st.Hook == acs.HookSubagentStop && at > 0 && m.Outcome != segment.None {
-			s.subagents[at-1].outcome = v.text(m.Outcome)
+			s.subagents[at-1].outcome = v.word(m.Outcome)
 		}
 	}
 }
@@ -189,12 +202,7 @@ func (s *sessionTotals) append(b []byte, r *run, t times, why Reason) []byte {
 	b = s.tally.appendCounts(b)
 	b = appendCount(b, "compactions", s.compactions)
 	b = append(b, `,"dag_ids":[`...)
-	for i, id := range s.dags {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jcs.AppendString(b, id)
-	}
+	b = append(b, s.dagList...)
 	b = append(b, `],"decisions":`...)
 	b = s.decisions.append(b)
 	b = append(b, `,"ended_at":"`...)

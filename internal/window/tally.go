@@ -111,5 +111,8 @@ func (t *tally) appendCounts(b []byte) []byte {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// word returns the string of a symbol that many turns have in common.
+func (v *view) word(s segment.Sym) string { return v.words.of(v.order.Seg.Syms.Bytes(s)) }
+
 // text returns the string of a symbol of the analysed segment.
 func (v *view) text(s segment.Sym) string { return v.order.Seg.Syms.String(s) }

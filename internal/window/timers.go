@@ -83,14 +83,9 @@ func (p *Partition) NextTimer() (due int64, ok bool) {
 // touch nothing in common, and one analysis serves all turns that a run closes.
 func (p *Partition) fire(emit func(Emission)) {
 	var later []*timer // of runs whose snapshot a replay has not come to yet
-	defer func() {
-		if cap(p.ripe) > keptTimers {
-			p.ripe = nil
-		}
-	}()
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
 		ripe := p.takeRipe()
-		var fired []firing
+		p.fired = p.fired[:0]
 		for len(ripe) > 0 {
 			n := 1
 			for n < len(ripe) && ripe[n].run == ripe[0].run {
@@ -99,48 +94,38 @@ func (p *Partition) fire(emit func(Emission)) {
 			if p.offset < ripe[0].run.asOf {
 				later = append(later, ripe[:n]...)
 			} else {
-				fired = p.fireOf(ripe[:n], fired)
+				p.fireOf(ripe[:n])
 			}
 			ripe = ripe[n:]
 		}
-		clear(p.ripe) // its runs may be forgotten now
-		for _, i := range inOrder(fired) {
-			emit(fired[i].emission)
+		slices.SortStableFunc(p.fired, firing.compare)
+		for i := range p.fired {
+			emit(p.fired[i].emission)
 		}
+		clear(p.fired) // its runs may be forgotten now
+		clear(p.ripe)
+	}
+	if cap(p.ripe) > keptTimers {
+		p.ripe, p.due, p.fired = nil, nil, nil
 	}
 	for _, t := range later {
 		p.timers.set(t, t.due)
 	}
 }
 
-// keptTimers bounds the storage that takeRipe keeps from tick to tick.
+// keptTimers bounds the storage that fire keeps from tick to tick.
 const keptTimers = 1 << 14
 
-// firing is a timer that is due, and an emission that it gave.
+// firing is an emission that a timer gave.
 type firing struct {
-	*timer
 	due      int64
 	key      string // run key
 	turnID   string
 	emission Emission
 }
 
-// compare is by (due, run key, turn_id).
-func (f *firing) compare(g *firing) int {
-	if f.due != g.due {
-		return cmp.Compare(f.due, g.due)
-	}
-	return cmp.Or(cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
-}
-
-// inOrder returns the indexes of fired in order; what is equal stays as it is.
-func inOrder(fired []firing) []int32 {
-	order := make([]int32, len(fired))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, j int32) int { return cmp.Or(fired[i].compare(&fired[j]), cmp.Compare(i, j)) })
-	return order
+func (f firing) compare(g firing) int {
+	return cmp.Or(cmp.Compare(f.due, g.due), cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
 }
 
 // takeRipe takes the timers that may be due out of the heap, run by run.
@@ -149,31 +134,39 @@ func (p *Partition) takeRipe() []*timer {
 	for len(p.timers) > 0 && p.timers[0].due <= p.clock {
 		p.ripe = append(p.ripe, heap.Pop(&p.timers).(*timer))
 	}
-	slices.SortFunc(p.ripe, func(a, b *timer) int {
-		return cmp.Or(cmp.Compare(a.run.firstOffset, b.run.firstOffset), cmp.Compare(a.run.key, b.run.key))
-	})
+	slices.SortFunc(p.ripe, func(a, b *timer) int { return cmp.Compare(a.run.key, b.run.key) })
 	return p.ripe
 }
 
+// dueTimer is a timer of a run with the time at which it is really due.
+type dueTimer struct {
+	*timer
+	due int64
+}
+
 // fireOf fires the timers of one run that are really due, in order, and adds
-// what they emit to fired; the others go back.
-func (p *Partition) fireOf(ripe []*timer, fired []firing) []firing {
-	var list []firing
+// what they emit to p.fired; the others go back.
+func (p *Partition) fireOf(ripe []*timer) {
+	p.due = p.due[:0]
 	for _, t := range ripe {
 		if due, ok := p.dueOf(t); ok && due > p.clock {
 			p.timers.set(t, due)
 		} else if ok {
-			list = append(list, firing{timer: t, due: due, key: t.run.key, turnID: t.turnID()})
+			p.due = append(p.due, dueTimer{t, due})
 		}
 	}
-	slices.SortFunc(list, func(a, b firing) int { return a.compare(&b) })
-	for _, f := range list {
-		if _, ok := p.dueOf(f.timer); !ok {
+	slices.SortFunc(p.due, func(a, b dueTimer) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.turnID(), b.turnID()))
+	})
+	var at int
+	emit := func(e Emission) {
+		f := &p.due[at]
+		p.fired = append(p.fired, firing{f.due, f.run.key, f.turnID(), e})
+	}
+	for at = range p.due {
+		f := p.due[at].timer
+		if _, ok := p.dueOf(f); !ok {
 			continue // what fired before has closed the turn
-		}
-		emit := func(e Emission) {
-			f.emission = e
-			fired = append(fired, f)
 		}
 		if f.turn >= 0 {
 			p.closeTurn(f.run, f.turn, p.clock, emit)
@@ -181,7 +174,7 @@ func (p *Partition) fireOf(ripe []*timer, fired []firing) []firing {
 			p.fireRun(f.run, emit)
 		}
 	}
-	return fired
+	clear(p.due)
 }
 
 // dueOf returns when a timer is really due.

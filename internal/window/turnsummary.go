@@ -12,23 +12,44 @@ import (
 	"provstream/internal/segment"
 )
 
-// turnTotals is what a turn's next revision needs of its sealed segments.
+// turnTotals is what a turn's next revision needs of its sealed segments. It is
+// kept as long as the run is, for each of its turns: a few hundred bytes.
 type turnTotals struct {
 	steps, calls int
 	anyTimes     times // of all its steps and the decisions about them
-	// members is the summary without the last turnEnd, all the one with it: a
-	// further turnEnd makes the last one a member.
-	members, all provenance.Summary
-	times        times
-	agent        string
-	hasStart     bool
-	triggeredBy  string
-	hasEnd       bool
-	outcome      string
-	stepCount    acs.Number
-	callCount    acs.Number
-	decisions    decisionCounts
-	tally        tally
+	// members is the summary without the last turnEnd. A further turnEnd makes
+	// that a member: it adds endEntries, or gives withEnd where it has objects.
+	members     provenance.Packed
+	withEnd     *provenance.Packed
+	endEntries  uint8
+	hasStart    bool
+	hasEnd      bool
+	times       times
+	agent       string
+	triggeredBy string
+	outcome     string
+	stepCount   acs.Number
+	callCount   acs.Number
+	decisions   decisionCounts
+	tally       tally
+}
+
+// all is the summary of the members and the last turnEnd.
+func (k *turnTotals) all() provenance.Summary {
+	if k.withEnd != nil {
+		return k.withEnd.Summary()
+	}
+	s := k.members.Summary()
+	s.EntryCount += int(k.endEntries)
+	return s
+}
+
+func (k *turnTotals) setSums(members, all *provenance.Summary) {
+	k.members, k.withEnd, k.endEntries = members.Pack(), nil, uint8(all.EntryCount-members.EntryCount)
+	if all.ByOrigin != members.ByOrigin || all.Earliest != members.Earliest || all.MaxDepth != members.MaxDepth {
+		p := all.Pack()
+		k.withEnd = &p
+	}
 }
 
 // turnSummary is the value of a prov.turns record, but for what the run adds.
@@ -87,7 +108,7 @@ func (v *view) summarize(r *run, ti int32) turnSummary {
 	}
 	s.steps, s.calls = t.allSteps()
 	s.agent, s.times, s.decisions = s.turnTotals.agent, s.turnTotals.times, s.turnTotals.decisions
-	s.provs = s.turnTotals.members
+	s.provs = s.turnTotals.members.Summary()
 	if k := v.aggFor(ti); k >= 0 {
 		v.addAgg(&s, &v.aggs[k])
 	}
@@ -113,19 +134,18 @@ func (v *view) addAgg(s *turnSummary, a *turnAgg) {
 	here := a.all
 	if a.end >= 0 {
 		// The sealed turnEnd, if any, becomes a member.
-		s.provs, here = s.turnTotals.all, a.beforeEnd
+		s.provs, here = s.turnTotals.all(), a.beforeEnd
 		end := &g.Steps[a.end]
 		b := g.Boundary(end)
-		s.hasEnd, s.outcome = true, g.Syms.String(b.Outcome)
+		s.hasEnd, s.outcome = true, v.word(b.Outcome)
 		s.stepCount, s.callCount = b.StepCount, b.ToolCallCount
 	}
-	sum := here.summary(g)
-	s.provs.Merge(&sum)
+	here.addTo(&s.provs, g)
 	if a.start >= 0 {
-		s.triggeredBy = g.Syms.String(g.Boundary(&g.Steps[a.start]).TriggeredBy)
+		s.triggeredBy = v.word(g.Boundary(&g.Steps[a.start]).TriggeredBy)
 	}
 	if s.agent == "" {
-		s.agent = g.Syms.String(a.agent)
+		s.agent = v.word(a.agent)
 	}
 	s.times.merge(a.times)
 	s.anyTimes.merge(a.anyTimes)
@@ -222,6 +242,7 @@ func (p *Partition) closeTurn(r *run, ti int32, now int64, emit func(Emission)) 
 	t.close()
 	r.openTurns--
 	p.timers.stop(t.timer)
+	t.timer = nil
 	p.tellTurn(r, v, ti, why, emit)
 	p.tellSession(r, v, 0, emit)
 }
@@ -236,11 +257,10 @@ func (p *Partition) foldTurns(r *run, v *view, size bool) {
 			t.sealed = &turnTotals{}
 		}
 		k, g := t.sealed, v.order.Seg
-		all := a.all.summary(g)
-		withAll := k.all
-		withAll.Merge(&all)
+		all := k.all()
+		a.all.addTo(&all, g)
 		k.steps, k.calls = s.steps, s.calls
-		k.members, k.all = s.provs, withAll
+		k.setSums(&s.provs, &all)
 		k.times, k.anyTimes, k.agent, k.decisions, k.tally = s.times, s.anyTimes, s.agent, s.decisions, s.tally
 		k.hasStart = k.hasStart || a.start >= 0
 		k.triggeredBy, k.hasEnd, k.outcome = s.triggeredBy, s.hasEnd, s.outcome

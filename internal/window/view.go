@@ -27,6 +27,7 @@ type view struct {
 	soFar   *sessionTotals // the session with this segment; nil until asked for
 	factAt  []int32        // by place in run order: the record's first fact, -1 without
 	nests   *nesting
+	words   words
 
 	// The base: aggregates that the pass on top of it changed, as they were, and
 	// the session's sums up to there.
@@ -90,14 +91,16 @@ func (f *fold) add(v *view, s *segment.Step) {
 	}
 }
 
-func (f *fold) summary(g *segment.Segment) (s provenance.Summary) {
-	s.EntryCount, s.ByOrigin, s.MaxDepth = f.entries, f.byOrigin, f.depth
+// addTo adds the fold to the summary of steps that stand before. It makes the
+// strings only that Merge takes over.
+func (f *fold) addTo(s *provenance.Summary, g *segment.Segment) {
+	later := provenance.Summary{EntryCount: f.entries, ByOrigin: f.byOrigin, MaxDepth: f.depth}
 	for o, n := range f.byOrigin {
-		if n > 0 {
-			s.Earliest[o] = g.Syms.String(f.earliest[o])
+		if n > 0 && s.ByOrigin[o] == 0 {
+			later.Earliest[o] = g.Syms.String(f.earliest[o])
 		}
 	}
-	return s
+	s.Merge(&later)
 }
 
 // span of instants, empty when not set.

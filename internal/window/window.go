@@ -64,8 +64,10 @@ type Partition struct {
 
 	runs   map[string]*run
 	timers timers
-	ripe   []*timer // storage of takeRipe
-	open   int      // records in open segments
+	ripe   []*timer // storage of fire
+	due    []dueTimer
+	fired  []firing
+	open   int // records in open segments
 	// Runs with an open segment in the order of their last records.
 	openRuns list[run]
 	silent   silence // the same, silent for longest first; kept once there is pressure
@@ -89,7 +91,9 @@ type Partition struct {
 	view   view  // of the run that was analysed last, among those with a short segment
 	views  views // of the others
 	nests  nesting
+	words  words
 	text   []byte // storage for summaries
+	key    []byte // storage for the run key of the record at hand
 	copies uint64
 	late   uint64
 	seals  [reasonCount]uint64
@@ -99,7 +103,7 @@ type Partition struct {
 // NewPartition returns an empty partition.
 func NewPartition(cfg Config) *Partition {
 	return &Partition{
-		cfg: cfg, runs: make(map[string]*run), views: newViews(),
+		cfg: cfg, runs: make(map[string]*run), views: newViews(), words: make(words),
 		openRuns: list[run]{of: func(r *run) *links[run] { return &r.open }},
 		unsaved:  list[run]{of: func(r *run) *links[run] { return &r.unsaved }},
 	}
@@ -117,9 +121,9 @@ func (p *Partition) RestoreClock(ms int64) { p.clock, p.hasClock = ms, true }
 // Apply takes one step or decision. It copies what it keeps of s.
 func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 	p.begin(offset)
-	key := topics.RunKey(s.Tenant, s.Session)
-	r := p.runs[key]
-	if p.replaying && p.heldAlready(r, key) {
+	p.key = topics.AppendRunKey(p.key[:0], s.Tenant, s.Session)
+	r := p.runs[string(p.key)]
+	if p.replaying && p.heldAlready(r, string(p.key)) {
 		p.replayPressure(p.sealTime(s.RecordedAt), emit)
 		return
 	}
@@ -129,7 +133,7 @@ func (p *Partition) Apply(offset int64, s *acs.Step, emit func(Emission)) {
 		return
 	}
 	if r == nil {
-		r = p.newRun(key, s, offset)
+		r = p.newRun(string(p.key), s, offset)
 	}
 	r.lastOffset = offset
 	if r.seg == nil {
