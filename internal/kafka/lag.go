@@ -33,6 +33,10 @@ type PartitionStatus struct {
 	// the time since the partition was last seen without lag, or the age of the
 	// last record that was processed, whichever is less.
 	LagSeconds float64
+	// HeldSeconds is for how long, at least, an open transaction of some producer
+	// has kept records from everybody who reads committed ones. They are no lag:
+	// nobody could have read them.
+	HeldSeconds float64
 }
 
 // lagMonitor follows, beside the loop, how far the committed offsets of the
@@ -62,6 +66,8 @@ type lagPart struct {
 	emptyTo int64    // no record stands from next up to here
 	lag     int64
 	seconds float64
+	stable  int64     // last stable offset at the last sample
+	held    time.Time // since when it stands still below the end; zero if it does not
 }
 
 func newLagMonitor(c *Cluster, m *loopMetrics, h *Health) *lagMonitor {
@@ -138,6 +144,12 @@ func (m *lagMonitor) sample(ctx context.Context) {
 		m.publish()
 		return
 	}
+	// The high watermarks first: what stands below them and not below the last
+	// stable offset was undecided when that was asked for.
+	highs, err := m.cluster.Admin.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return
+	}
 	ends, err := m.cluster.Admin.ListCommittedOffsets(ctx, names...)
 	if err != nil {
 		return
@@ -159,6 +171,8 @@ func (m *lagMonitor) sample(ctx context.Context) {
 		if !ok || !ok2 || end.Err != nil || start.Err != nil {
 			continue
 		}
+		high, _ := highs.Lookup(key.Topic, key.Partition)
+		p.undecided(end.Offset, high.Offset, now)
 		at := max(p.next, start.Offset)
 		still := p.seen == [2]int64{at, end.Offset}
 		p.seen = [2]int64{at, end.Offset}
@@ -205,6 +219,26 @@ func (p *lagPart) set(lag int64, now time.Time) {
 	p.seconds = max(0, now.Sub(since).Seconds())
 }
 
+// undecided follows the last stable offset: below the end, and where it was at the
+// sample before, it is held by one open transaction.
+func (p *lagPart) undecided(stable, high int64, now time.Time) {
+	switch {
+	case high <= stable:
+		p.held = time.Time{}
+	case p.held.IsZero() || stable != p.stable:
+		p.held = now
+	}
+	p.stable = stable
+}
+
+// heldSeconds is how long an open transaction has held the partition at least.
+func (p *lagPart) heldSeconds() float64 {
+	if p.held.IsZero() {
+		return 0
+	}
+	return time.Since(p.held).Seconds()
+}
+
 func (m *lagMonitor) topics() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,8 +261,9 @@ func (m *lagMonitor) publish() {
 	var records int64
 	var seconds float64
 	for key, p := range m.parts {
-		m.metrics.setLag(key, p.lag, p.seconds)
-		all = append(all, PartitionStatus{key.Topic, key.Partition, p.next, p.lag, p.seconds})
+		held := p.heldSeconds()
+		m.metrics.setLag(key, p.lag, p.seconds, held)
+		all = append(all, PartitionStatus{key.Topic, key.Partition, p.next, p.lag, p.seconds, held})
 		records += p.lag
 		seconds = max(seconds, p.seconds)
 	}

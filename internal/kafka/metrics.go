@@ -23,6 +23,7 @@ import (
 //	provstream_ready{service}                         1 while /ready answers 200
 //	provstream_consumer_lag_records{service,topic,partition}   not committed yet, of owned partitions
 //	provstream_consumer_lag_seconds{service,topic,partition}   how long ago the oldest of them came
+//	provstream_consumer_held_seconds{service,topic,partition}  for how long an open transaction has kept records from readers
 //
 // and, of the client that consumes and produces, those of kprom with the prefix
 // provstream_kafka_.
@@ -32,7 +33,7 @@ type loopMetrics struct {
 	input, output, outputBytes      prometheus.Counter
 	restarts                        prometheus.Counter
 	partitionsOpen, partitionsStart prometheus.Gauge
-	lagRecords, lagSeconds          *prometheus.GaugeVec
+	lagRecords, lagSeconds, held    *prometheus.GaugeVec
 
 	reg     prometheus.Registerer
 	service string
@@ -65,16 +66,17 @@ func newLoopMetrics(reg prometheus.Registerer, service string) *loopMetrics {
 	partitions := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "provstream_partitions", Help: "Input partitions that this instance owns.", ConstLabels: label,
 	}, []string{"state"})
-	lag := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "provstream_consumer_lag_" + name, Help: help, ConstLabels: label}, []string{"topic", "partition"})
+	byPartition := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "provstream_consumer_" + name, Help: help, ConstLabels: label}, []string{"topic", "partition"})
 	}
 	for _, r := range []string{resultCommitted, resultAborted, resultFailed, resultFenced} {
 		transactions.WithLabelValues(r) // so that a rate of it is 0 and not nothing
 	}
 	m := &loopMetrics{
 		reg: reg, service: service,
-		lagRecords:   lag("records", "Records of an owned partition that are not committed yet."),
-		lagSeconds:   lag("seconds", "How long ago the oldest record that is not committed came."),
+		lagRecords:   byPartition("lag_records", "Records of an owned partition that are not committed yet."),
+		lagSeconds:   byPartition("lag_seconds", "How long ago the oldest record that is not committed came."),
+		held:         byPartition("held_seconds", "For how long, at least, an open transaction has kept records of an owned partition from everybody who reads committed ones."),
 		transactions: transactions, duration: duration, end: end,
 		input:           counter("input_records_total", "Records consumed, repeats after an abort included."),
 		output:          counter("output_records_total", "Records produced."),
@@ -84,7 +86,7 @@ func newLoopMetrics(reg prometheus.Registerer, service string) *loopMetrics {
 		partitionsStart: partitions.WithLabelValues("opening"),
 	}
 	if reg != nil {
-		reg.MustRegister(transactions, duration, end, m.input, m.output, m.outputBytes, m.restarts, partitions, m.lagRecords, m.lagSeconds)
+		reg.MustRegister(transactions, duration, end, m.input, m.output, m.outputBytes, m.restarts, partitions, m.lagRecords, m.lagSeconds, m.held)
 	}
 	return m
 }
@@ -114,16 +116,18 @@ func (m *loopMetrics) clientHooks() []kgo.Hook {
 		kprom.Histograms(kprom.ReadWait, kprom.ReadTime, kprom.WriteWait, kprom.WriteTime, kprom.RequestDurationE2E, kprom.RequestThrottled))}
 }
 
-func (m *loopMetrics) setLag(key Partition, records int64, seconds float64) {
+func (m *loopMetrics) setLag(key Partition, records int64, seconds, held float64) {
 	p := strconv.Itoa(int(key.Partition))
 	m.lagRecords.WithLabelValues(key.Topic, p).Set(float64(records))
 	m.lagSeconds.WithLabelValues(key.Topic, p).Set(seconds)
+	m.held.WithLabelValues(key.Topic, p).Set(held)
 }
 
 func (m *loopMetrics) dropLag(key Partition) {
 	p := strconv.Itoa(int(key.Partition))
 	m.lagRecords.DeleteLabelValues(key.Topic, p)
 	m.lagSeconds.DeleteLabelValues(key.Topic, p)
+	m.held.DeleteLabelValues(key.Topic, p)
 }
 
 // fenced tells whether an error says that another process took over.

@@ -218,6 +218,9 @@ func (s *Service) Handler() http.Handler {
 	return mux
 }
 
+// heldLong is beyond what a transaction of ours may take, in seconds.
+const heldLong = 15
+
 func (s *Service) status(w http.ResponseWriter, _ *http.Request) {
 	st := s.Health.Status()
 	var b strings.Builder
@@ -244,7 +247,11 @@ func (s *Service) status(w http.ResponseWriter, _ *http.Request) {
 		})
 		fmt.Fprintf(&b, "\n%-48s %12s %10s %10s\n", "partition", "next offset", "lag", "seconds")
 		for _, p := range st.Partitions {
-			fmt.Fprintf(&b, "%-48s %12d %10d %10.0f\n", p.Topic+"/"+strconv.Itoa(int(p.Partition)), p.Next, p.Lag, p.LagSeconds)
+			held := ""
+			if p.HeldSeconds >= heldLong {
+				held = fmt.Sprintf("  records wait behind a transaction that is open for %.0f s or more", p.HeldSeconds)
+			}
+			fmt.Fprintf(&b, "%-48s %12d %10d %10.0f%s\n", p.Topic+"/"+strconv.Itoa(int(p.Partition)), p.Next, p.Lag, p.LagSeconds, held)
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
