@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return kafka.RunService(ctx, cfg.Config, cfg.Registerer, cfg.Health, kafka.LoopSpec{Topics: []string{topics.Runs, topics.Coverage}},
 		func(c *kafka.Cluster) (kafka.Parts, error) {
 			s := &service{cfg: cfg, cluster: c, ring: ring, metrics: m}
-			return kafka.Parts{Open: s.open}, nil
+			return kafka.Parts{Open: s.open, Beside: ring.watch}, nil
 		})
 }
 
@@ -105,6 +105,19 @@ func newKeyring(cfg Config, m *metrics) (*keyring, error) {
 	}
 	m.keys(k.ring.Public())
 	return k, nil
+}
+
+// watch looks at the directory also while there is nothing to sign: whoever has
+// changed it is waiting to be told.
+func (k *keyring) watch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(keyCheck):
+			k.current()
+		}
+	}
 }
 
 // current is the ring to sign with now.
