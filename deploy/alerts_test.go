@@ -178,7 +178,7 @@ func step(before, now sample) float64 {
 func flatten(families []*dto.MetricFamily, from time.Time) map[string]sample {
 	all := make(map[string]sample)
 	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), "provstream_") || f.GetType() == dto.MetricType_HISTOGRAM {
+		if !strings.HasPrefix(f.GetName(), "provstream_") && f.GetName() != "up" || f.GetType() == dto.MetricType_HISTOGRAM {
 			continue
 		}
 		for _, m := range f.Metric {
