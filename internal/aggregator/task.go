@@ -72,6 +72,7 @@ func (s *service) newTask(partition int32, w *window.Partition) *task {
 // attach makes the task one that the ticker serves.
 func (t *task) attach(steps bool) *task {
 	t.clock = t.s.ticker.add(t.partition)
+	t.window.SetAlloc(t.slab.Make)
 	t.publish(steps)
 	return t
 }

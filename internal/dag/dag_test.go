@@ -86,7 +86,7 @@ func TestKinds(t *testing.T) {
 		"1000 s protocols/MCP/prompts/get inner=1": "prompt", "1000 s protocols/MCP/ping inner=1": "event",
 		"1000 s protocols/A2A/message/send inner=1": "event",
 	} {
-		r := read(t, graphOf(lines(t, line)...).Document("default", "r", 0, none))
+		r := read(t, graphOf(lines(t, line)...).Document("default", "r", 0, none, heap))
 		if len(r.Nodes) != 1 || r.Nodes[0].Kind != want || r.Nodes[0].ID != want+":1" {
 			t.Errorf("%s gives %+v, want %s", line, r.Nodes, want)
 		}
@@ -128,7 +128,7 @@ func TestCyclesAreCut(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := graphOf(lines(t, c.lines...)...)
-			got := read(t, g.Document("default", "r", 0, none)).edges()
+			got := read(t, g.Document("default", "r", 0, none, heap)).edges()
 			if !slices.Equal(got, c.edges) || len(g.Cuts) != c.cuts {
 				t.Errorf("%d cuts, edges %q; want %d, %q", len(g.Cuts), got, c.cuts, c.edges)
 			}
@@ -145,7 +145,7 @@ func TestDocumentIsCanonical(t *testing.T) {
 		if g.Nodes == 0 {
 			return
 		}
-		doc := g.Document("te\"n\u2028ant/ü", "r1", 1_700_000_000_123, none)
+		doc := g.Document("te\"n\u2028ant/ü", "r1", 1_700_000_000_123, none, heap)
 		canonical, err := gojcs.Transform(doc.Value)
 		if err != nil || string(canonical) != string(doc.Value) {
 			t.Fatalf("not canonical (%v):\n%s\n%s", err, doc.Value, canonical)
@@ -191,3 +191,5 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+func heap(n int) []byte { return make([]byte, n) }

@@ -27,8 +27,9 @@ type Document struct {
 }
 
 // Document writes the graph. codes gives the anomaly codes of a record, sorted;
-// createdAt is the clock at the seal in milliseconds.
-func (g *Graph) Document(tenant, session string, createdAt int64, codes func(segment.Ref) []string) Document {
+// createdAt is the clock at the seal in milliseconds, and alloc returns the storage
+// of the value.
+func (g *Graph) Document(tenant, session string, createdAt int64, codes func(segment.Ref) []string, alloc func(n int) []byte) Document {
 	w := writer{g: g, codes: codes, b: g.text[:0], syms: g.syms}
 	// The hashed text [nodes,edges] and the record hold the same two arrays:
 	// they are written once, nodes first, and put together.
@@ -42,7 +43,7 @@ func (g *Graph) Document(tenant, session string, createdAt int64, codes func(seg
 	doc := Document{Hash: sha256.Sum256(w.b)}
 	doc.ID = session + "." + hex.EncodeToString(doc.Hash[:16])
 
-	v := make([]byte, 0, len(w.b)+len(session)*2+len(tenant)+160)
+	v := alloc(len(w.b) + len(session)*2 + len(tenant) + 160)[:0]
 	v = append(v, `{"createdAt":"`...)
 	v = AppendTime(v, createdAt)
 	v = append(v, `","edges":`...)

@@ -14,7 +14,7 @@ type Slab struct {
 }
 
 const (
-	slabBytes   = 256 << 10
+	slabBytes   = 512 << 10
 	slabRecords = 256
 )
 
@@ -38,22 +38,24 @@ func (s *Slab) For(out *Out) {
 	s.out = out
 }
 
+// Make returns n bytes, to be filled.
+func (s *Slab) Make(n int) []byte {
+	if n > slabBytes/4 {
+		return make([]byte, n)
+	}
+	return s.bytes.take(n, slabBytes, freeBytes)
+}
+
 // Bytes returns a copy of b.
 func (s *Slab) Bytes(b []byte) []byte {
-	if len(b) > slabBytes/8 {
-		return append([]byte(nil), b...)
-	}
-	to := s.bytes.take(len(b), slabBytes, freeBytes)
+	to := s.Make(len(b))
 	copy(to, b)
 	return to
 }
 
 // Text is Bytes of a string.
 func (s *Slab) Text(text string) []byte {
-	if len(text) > slabBytes/8 {
-		return []byte(text)
-	}
-	to := s.bytes.take(len(text), slabBytes, freeBytes)
+	to := s.Make(len(text))
 	copy(to, text)
 	return to
 }

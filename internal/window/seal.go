@@ -38,7 +38,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 		r.totals = &sessionTotals{}
 	}
 	if hasDAG {
-		doc := v.graph.Document(r.tenant, r.session, now, v.facts.Codes)
+		doc := v.graph.Document(r.tenant, r.session, now, v.facts.Codes, p.alloc)
 		emit(Emission{Kind: Run, Key: r.key, Value: doc.Value, ID: r.tenant + "/" + doc.ID, Time: now})
 		r.mem.NoteDAG(doc.ID, doc.Hash)
 		r.totals.addDAG(doc.ID)

@@ -166,8 +166,9 @@ func (p *Partition) tellSession(r *run, v *view, why Reason, emit func(Emission)
 		t = s.all
 	}
 	p.text = s.append(p.text[:0], r, t, why)
+	out := append(p.alloc(len(p.text))[:0], p.text...)
 	emit(Emission{
-		Kind: Session, Key: r.key, Value: append([]byte(nil), p.text...), Time: t.last,
+		Kind: Session, Key: r.key, Value: out, Time: t.last,
 		ID: r.key + "#session#" + strconv.Itoa(r.revision),
 	})
 }

@@ -77,7 +77,7 @@ func (p *Partition) tellTurn(r *run, v *view, ti int32, why closing, emit func(E
 	}
 	t.revision++
 	t.emitted = hash
-	out := make([]byte, 0, len(b)+24)
+	out := p.alloc(len(b) + 24)[:0]
 	out = append(out, b[:closedAt]...)
 	out = jcs.AppendString(out, why.String())
 	out = append(out, b[closedAt:revisionAt]...)

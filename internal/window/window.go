@@ -93,6 +93,7 @@ type Partition struct {
 	nests  nesting
 	words  words
 	text   []byte // storage for summaries
+	alloc  func(n int) []byte
 	key    []byte // storage for the run key of the record at hand
 	copies uint64
 	late   uint64
@@ -102,12 +103,16 @@ type Partition struct {
 
 // NewPartition returns an empty partition.
 func NewPartition(cfg Config) *Partition {
-	return &Partition{
+	return &Partition{alloc: makeBytes,
 		cfg: cfg, runs: make(map[string]*run), views: newViews(), words: make(words),
 		openRuns: list[run]{of: func(r *run) *links[run] { return &r.open }},
 		unsaved:  list[run]{of: func(r *run) *links[run] { return &r.unsaved }},
 	}
 }
+
+// SetAlloc sets where the storage of emissions' values comes from: alloc returns
+// n bytes, which are the receiver's. Without it they are made.
+func (p *Partition) SetAlloc(alloc func(n int) []byte) { p.alloc = alloc }
 
 // SetConfig changes the configuration from the next record on.
 func (p *Partition) SetConfig(cfg Config) { p.cfg = cfg }
@@ -271,3 +276,5 @@ func (p *Partition) Stats() Stats {
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+func makeBytes(n int) []byte { return make([]byte, n) }
