@@ -19,9 +19,12 @@ func (f *Facts) turnEnd(r segment.Ref, s *segment.Step) {
 	turn := f.turns.Index(s.Turn)
 	b := o.Seg.Boundary(s)
 	members, calls := f.turns.Members(turn)
-	nested, nestedCalls := f.turns.Nested(turn)
 	byNested := false
+	nested, nestedCalls := 0, 0
 	if b.StepCount.Set {
+		if b.StepCount.Value > float64(members) { // else no nested step can help
+			nested, nestedCalls = f.turns.Nested(turn)
+		}
 		var met bool
 		if met, byNested = Met(b.StepCount.Value, members, nested); !met {
 			f.add(r, TurnStepsMismatch, number(b.StepCount.Value)+"/"+strconv.Itoa(members))

@@ -208,7 +208,7 @@ func (h *hostile) judge(t *testing.T, out *seen, normal float64) {
 	// What is kept: the open records, and of sealed runs the hashes, the totals
 	// of turns and the runs themselves (docs/rules.md, What is kept).
 	bound := int64(24<<20) + 400*int64(out.stats.OpenSteps) + 2<<10*int64(out.stats.Runs) +
-		100*int64(out.stats.RememberedIDs) + 1600*int64(h.turns)
+		100*int64(out.stats.RememberedIDs) + 1000*int64(h.turns)
 	if out.held > bound {
 		t.Errorf("%d bytes are held, more than %d", out.held, bound)
 	}
@@ -469,10 +469,10 @@ func hostileLists() []hostile {
 // tick, and so costs as much as its open segment is long, which the weight bounds.
 func hostileGraces() []hostile {
 	return []hostile{
-		{name: "turns at graces of zero", factor: 150, turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
+		{name: "turns at graces of zero", turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
 			turnStep(s, i%2 == 0, i/2, "")
 		}},
-		{name: "nested turns at graces of zero", factor: 150, turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
+		{name: "nested turns at graces of zero", factor: 100, turns: 2000, records: 4000, config: noGraces, make: func(i int, s *acs.Step) {
 			turnStep(s, i%2 == 0, i/2, fmt.Sprint("turn-", i/2-1))
 		}},
 		{name: "conflicts at graces of zero", records: 20_000, config: noGraces, make: func(i int, s *acs.Step) {

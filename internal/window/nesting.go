@@ -1,8 +1,10 @@
 package window
 
-// nesting holds, for one run, the counted steps of the turns nested in each
-// turn. It is computed in one pass over the run's turns when it is asked for
-// and something changed.
+import "slices"
+
+// nesting counts the steps of the turns nested in a turn. Where those are few
+// they are looked up. Where they are many, the sums of all turns of the run are
+// computed in one go when something changed, and kept.
 type nesting struct {
 	run     *run
 	version uint64
@@ -14,15 +16,64 @@ type nesting struct {
 	queue        []int32
 }
 
+// fewNested turns are looked up; fewSteps bounds the search for them.
+const fewNested, fewSteps = 32, 128
+
+// few returns the turns nested in a turn, transitively; ok is false when they
+// are not few.
+func (n *nesting) few(r *run, ti int32) (nested []int32, ok bool) {
+	r.indexInside()
+	n.queue = append(n.queue[:0], ti)
+	steps := 0
+	for k := 0; k < len(n.queue); k++ {
+		outer := r.turns[n.queue[k]].id
+		for _, c := range r.inside[outer] {
+			if steps++; steps > fewSteps || len(n.queue) > fewNested {
+				return nil, false
+			}
+			if t := &r.turns[c]; t.parent == outer && t.id != outer && t.live() && !slices.Contains(n.queue, c) {
+				n.queue = append(n.queue, c)
+			}
+		}
+	}
+	return n.queue[1:], true
+}
+
+// indexInside makes the index of enclosed turns after a snapshot was loaded.
+func (r *run) indexInside() {
+	if r.inside != nil {
+		return
+	}
+	r.inside = make(map[string][]int32)
+	for i := range r.turns {
+		if parent := r.turns[i].parent; parent != "" {
+			r.inside[parent] = append(r.inside[parent], int32(i))
+		}
+	}
+}
+
 // of returns the counted steps of the turns nested in a turn, boundaries
 // included, and the tool calls among them.
 func (n *nesting) of(r *run, ti int32) (steps, calls int) {
+	if !n.fresh(r) {
+		if nested, ok := n.few(r, ti); ok {
+			for _, c := range nested {
+				s, k := r.turns[c].allSteps()
+				steps, calls = steps+s, calls+k
+			}
+			return steps, calls
+		}
+	}
 	n.refresh(r)
 	return n.steps[ti], n.calls[ti]
 }
 
+func (n *nesting) fresh(r *run) bool {
+	return n.run == r && n.version == r.counts && len(n.steps) == len(r.turns)
+}
+
 func (n *nesting) refresh(r *run) {
-	if n.run == r && n.version == r.counts && len(n.steps) == len(r.turns) {
+	if n.fresh(r) {
 		return
 	}
 	n.run, n.version = r, r.counts
@@ -93,6 +144,12 @@ func (n *nesting) sumRing(r *run, start int32) {
 
 // each calls f with every turn nested in a turn.
 func (n *nesting) each(r *run, ti int32, f func(int32)) {
+	if nested, ok := n.few(r, ti); ok {
+		for _, c := range nested {
+			f(c)
+		}
+		return
+	}
 	n.refresh(r)
 	n.queue = append(n.queue[:0], ti)
 	for k := 0; k < len(n.queue); k++ {
@@ -130,9 +187,9 @@ func (p *Partition) markNested(r *run) {
 func (p *Partition) settleNested() {
 	for _, r := range p.nested {
 		r.nestedDirty = false
-		for i := range r.turns {
-			if t := &r.turns[i]; !t.closed && t.phase == ended && t.live() {
-				p.scheduleTurn(r, int32(i))
+		for _, ti := range r.stillWaiting() {
+			if t := &r.turns[ti]; t.phase == ended && t.live() {
+				p.scheduleTurn(r, ti)
 			}
 		}
 	}

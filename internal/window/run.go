@@ -41,12 +41,13 @@ type run struct {
 	totals *sessionTotals   // nil before the first seal
 
 	turns     []turn
-	turnByID  map[string]int32 // used once there are many turns
-	turnBySym []int32          // by Sym of the open segment: 1 + index
-	segTurns  []int32          // turns with a step in the open segment
-	nesting   bool             // some turn names an enclosing turn
-	liveTurns int              // turns with a counted step
-	openTurns int              // ... that are not closed
+	turnByID  map[string]int32   // used once there are many turns
+	turnBySym []int32            // by Sym of the open segment: 1 + index
+	segTurns  []int32            // turns with a step in the open segment
+	nesting   bool               // some turn names an enclosing turn
+	inside    map[string][]int32 // by turn_id: turns that named it; nil when it must be made anew
+	liveTurns int                // turns with a counted step
+	openTurns int                // ... that are not closed
 
 	lastAt, endAt int64
 	hasEnd        bool

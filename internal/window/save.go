@@ -67,7 +67,7 @@ func (p *Partition) Save(next, behind int64, put func(key string, value []byte))
 	for _, key := range p.tombstones {
 		put(key, nil)
 	}
-	p.tombstones = p.tombstones[:0]
+	p.tombstones = nil
 	for r := p.unsaved.first; r != nil && (behind < 0 || next-r.missing > behind); r = p.unsaved.first {
 		p.saveRun(r, next, put)
 		p.settled(r)
@@ -95,6 +95,7 @@ func (p *Partition) markGone(next int64, put func(key string, value []byte)) {
 		}
 		kept = append(kept, g)
 	}
+	clear(p.gone[len(kept):])
 	p.gone = kept
 }
 

@@ -205,7 +205,7 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.open -= r.seg.Len()
 	p.seals[why]++
 	p.openRuns.remove(r)
-	r.seg, r.turnBySym, r.segTurns = nil, nil, nil
+	r.seg, r.turnBySym, r.segTurns, r.inside = nil, nil, nil, nil
 	r.dirty, r.replaced = false, false
 	large := v.order.Seg.Syms.Len() > keptSymbols
 	v.run, v.seg = nil, nil

@@ -105,7 +105,7 @@ func (p *Partition) fire(emit func(Emission)) {
 		clear(p.fired) // its runs may be forgotten now
 		clear(p.ripe)
 	}
-	if cap(p.ripe) > keptTimers {
+	if max(cap(p.ripe), cap(p.fired)) > keptTimers {
 		p.ripe, p.due, p.fired = nil, nil, nil
 	}
 	for _, t := range later {
@@ -114,7 +114,7 @@ func (p *Partition) fire(emit func(Emission)) {
 }
 
 // keptTimers bounds the storage that fire keeps from tick to tick.
-const keptTimers = 1 << 14
+const keptTimers = 1 << 12
 
 // firing is an emission that a timer gave.
 type firing struct {

@@ -150,18 +150,18 @@ func (p *Partition) arrive(r *run, s *acs.Step, at int64) {
 	}
 	p.reopen(r, ti, at, i)
 	if !st.Rejected && g.Best(st.StepID) == i && !g.Accepted(r.mem, st.StepID) {
-		p.join(r, t, i, at)
+		p.join(r, ti, i, at)
 	}
 	p.scheduleTurn(r, ti)
 }
 
 // join counts a step for its turn.
-func (p *Partition) join(r *run, t *turn, i int32, at int64) {
-	g := r.seg
+func (p *Partition) join(r *run, ti, i int32, at int64) {
+	g, t := r.seg, &r.turns[ti]
 	st := &g.Steps[i]
 	t.steps++
 	if parent := g.More(st).ParentTurn; parent != segment.None && t.parent == "" {
-		r.enclose(t, g.Syms.String(parent))
+		r.enclose(ti, g.Syms.String(parent))
 	}
 	switch st.Hook {
 	case acs.HookToolCallRequest:
@@ -169,7 +169,7 @@ func (p *Partition) join(r *run, t *turn, i int32, at int64) {
 	case acs.HookTurnStart:
 		t.hasStart = true
 		if parent := g.Boundary(st).PayloadParent; parent != segment.None {
-			r.enclose(t, g.Syms.String(parent))
+			r.enclose(ti, g.Syms.String(parent))
 		}
 	case acs.HookTurnEnd:
 		if t.end < 0 || g.CompareSteps(t.end, i) < 0 {
@@ -191,8 +191,8 @@ func (r *run) setEnd(t *turn, i int32) {
 	t.deferred = string(r.seg.Syms.Bytes(b.Outcome)) == "deferred"
 }
 
-func (r *run) enclose(t *turn, parent string) {
-	if t.parent != parent {
+func (r *run) enclose(ti int32, parent string) {
+	if t := &r.turns[ti]; t.parent != parent {
 		if t.parent != "" {
 			if r.formerParents == nil {
 				r.formerParents = make(map[string]struct{})
@@ -201,6 +201,9 @@ func (r *run) enclose(t *turn, parent string) {
 		}
 		t.parent = parent
 		r.nesting = true
+		if r.inside != nil && parent != "" {
+			r.inside[parent] = append(r.inside[parent], ti)
+		}
 	}
 }
 

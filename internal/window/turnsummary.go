@@ -112,10 +112,9 @@ func (v *view) summarize(r *run, ti int32) turnSummary {
 	if k := v.aggFor(ti); k >= 0 {
 		v.addAgg(&s, &v.aggs[k])
 	}
-	if s.stepCount.Set {
+	if missing := s.stepCount.Value - float64(s.members); s.stepCount.Set && missing > 0 {
 		nested, _ := v.Nested(ti)
-		met, _ := lineage.Met(s.stepCount.Value, s.members, nested)
-		if missing := s.stepCount.Value - float64(s.members); missing > 0 && !met {
+		if met, _ := lineage.Met(s.stepCount.Value, s.members, nested); !met {
 			s.missing = missing
 		}
 	}

@@ -261,7 +261,7 @@ func (v *view) writeBack() {
 		if t.steps > 0 {
 			parent = g.Syms.String(v.order.Turns.Parent(g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn))
 		}
-		r.enclose(t, parent)
+		r.enclose(ti, parent)
 		if t.phase != reopened {
 			v.findEnder(t, v.aggOf[ti])
 			r.await(ti)

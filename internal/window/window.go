@@ -103,8 +103,9 @@ type Partition struct {
 
 // NewPartition returns an empty partition.
 func NewPartition(cfg Config) *Partition {
-	return &Partition{alloc: makeBytes,
-		cfg: cfg, runs: make(map[string]*run), views: newViews(), words: make(words),
+	return &Partition{
+		alloc: makeBytes,
+		cfg:   cfg, runs: make(map[string]*run), views: newViews(), words: make(words),
 		openRuns: list[run]{of: func(r *run) *links[run] { return &r.open }},
 		unsaved:  list[run]{of: func(r *run) *links[run] { return &r.unsaved }},
 	}
