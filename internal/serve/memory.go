@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent: the services allocate much and hold little, so that collecting
-// half as often saves more CPU than it costs memory. GOGC overrides it, and
-// GOMEMLIMIT bounds the heap as ever.
-const gcPercent = 200
+// gcPercent: the services hold little, so that collecting less often saves more
+// CPU than it costs memory. GOGC overrides it, and GOMEMLIMIT bounds the heap as
+// ever.
+const gcPercent = 150
 
 // TuneGC sets how often the collector runs, unless the environment does.
 func TuneGC() {
