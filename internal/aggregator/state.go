@@ -125,7 +125,7 @@ func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *stored) (
 	}
 	loaded, err := l.Load()
 	if err != nil {
-		return nil, kafka.Fatal(fmt.Errorf("snapshots in %s/%d: %w", s.cfg.Topic(topics.AggregatorState), in.Partition, err))
+		return nil, kafka.Fatal(fmt.Errorf("snapshots in %s/%d: %w: another version of this program wrote them, or they were altered; start the version that wrote them, it goes on from here", s.cfg.Topic(topics.AggregatorState), in.Partition, err))
 	}
 	stored.records = nil
 	w.BeginReplay(stored.Pressures)
