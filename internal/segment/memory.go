@@ -2,6 +2,7 @@ package segment
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 
 	"provstream/internal/acs"
 )
@@ -180,20 +181,25 @@ func (m *Memory) HasOpenMCP(method, innerID []byte) bool {
 }
 
 // hashTable maps Hash16 to small numbers by open addressing: a hash is
-// uniform already, so its first bytes are the slot.
+// uniform already, so its first bytes are the slot. A slot holds further bytes
+// of its hash above the number of the entry: a look-up of what is not there, the
+// common case, touches no entry, and with many entries each is a cache miss.
 type hashTable struct {
 	keys  []Hash16
 	vals  []uint32
-	slots []uint32 // 1 + index into keys
+	slots []uint64 // tag<<32 | 1 + index into keys
 }
 
 func (t *hashTable) get(h Hash16) (uint32, bool) {
 	if len(t.slots) == 0 {
 		return 0, false
 	}
-	mask := uint64(len(t.slots) - 1)
+	mask, tag := uint64(len(t.slots)-1), h.tag()
 	for i := h.slot() & mask; t.slots[i] != 0; i = (i + 1) & mask {
-		if k := t.slots[i] - 1; t.keys[k] == h {
+		if uint32(t.slots[i]>>32) != tag {
+			continue
+		}
+		if k := uint32(t.slots[i]) - 1; t.keys[k] == h {
 			return t.vals[k], true
 		}
 	}
@@ -220,7 +226,7 @@ func (t *hashTable) resize(slots int) {
 	if slots == len(t.slots) {
 		return
 	}
-	t.slots = make([]uint32, slots)
+	t.slots = make([]uint64, slots)
 	for k := range t.keys {
 		t.place(t.keys[k], uint32(k)+1)
 	}
@@ -241,12 +247,12 @@ func (t *hashTable) place(h Hash16, v uint32) {
 	for t.slots[i] != 0 {
 		i = (i + 1) & mask
 	}
-	t.slots[i] = v
+	t.slots[i] = uint64(h.tag())<<32 | uint64(v)
 }
 
-func (h Hash16) slot() uint64 {
-	return uint64(h[0]) | uint64(h[1])<<8 | uint64(h[2])<<16 | uint64(h[3])<<24 | uint64(h[4])<<32
-}
+func (h *Hash16) slot() uint64 { return binary.LittleEndian.Uint64(h[:]) }
+
+func (h *Hash16) tag() uint32 { return binary.LittleEndian.Uint32(h[8:]) }
 
 // StepsByTurn groups the remembered counted steps by the index of their turn.
 func (m *Memory) StepsByTurn() map[int32][]*StepInfo {
