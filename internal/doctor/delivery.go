@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/aggregator"
 	"provstream/internal/ingest"
@@ -146,10 +148,72 @@ func (p *patient) state(ctx context.Context) error {
 			return err
 		}
 		if i.Fault != "" {
-			p.add(Error, "see the runbook for lost state", "partition %d: %s", partition, i.Fault)
+			p.add(Error, "see docs/operations.md: Lost state topic, Lost offsets", "partition %d: %s", partition, i.Fault)
 		}
 	}
 	return nil
+}
+
+// logs: do the signer's offsets belong to the newest heads that it has signed.
+func (p *patient) logs(ctx context.Context) error {
+	group := kafka.DefaultGroup(p.cfg.Flags.Prefix, signer.Service)
+	committed, err := p.c.Committed(ctx, group)
+	if err != nil {
+		return err
+	}
+	input := map[string]string{p.cfg.Flags.Topic(topics.DAGs): p.cfg.Flags.Topic(topics.Runs), p.cfg.Flags.Topic(topics.Coverage): p.cfg.Flags.Topic(topics.Coverage)}
+	for partition := range p.partitions(ctx) {
+		heads, err := p.newestHeads(ctx, partition)
+		if err != nil {
+			return err
+		}
+		for _, origin := range slices.Sorted(mapsKeys(heads)) {
+			// The origin is <deployment>/<topic>/<partition>.
+			rest, _, _ := cutLast(origin)
+			_, logged, _ := cutLast(rest)
+			at, ok := committed.Lookup(input[logged], partition)
+			if input[logged] == "" || ok && at.At >= heads[origin] {
+				continue
+			}
+			p.add(Error, "see docs/operations.md: Lost offsets", "the newest head of log %s was signed up to offset %d of %s/%d, but group %s goes on at %d: its offsets were reset",
+				origin, heads[origin], input[logged], partition, group, max(at.At, -1))
+		}
+	}
+	return nil
+}
+
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return "", s, false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// headsRead are the last checkpoints of a partition that are read: the newest of
+// each of its two logs is among them.
+const headsRead = 1000
+
+// newestHeads are the input offsets of the newest checkpoints of a partition, by
+// origin.
+func (p *patient) newestHeads(ctx context.Context, partition int32) (map[string]int64, error) {
+	topic := p.cfg.Flags.Topic(topics.Checkpoints)
+	b, err := p.c.Bounds(ctx, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	heads := make(map[string]int64)
+	err = p.c.Read(ctx, topic, partition, max(b.Start, b.End-headsRead), b.End, kafka.ReadCommitted, func(records []*kgo.Record) error {
+		for _, r := range records {
+			for _, h := range r.Headers {
+				if next, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil && h.Key == signer.HeaderNext {
+					heads[string(r.Key)] = next
+				}
+			}
+		}
+		return nil
+	})
+	return heads, err
 }
 
 func (p *patient) partitions(ctx context.Context) int32 {

@@ -51,7 +51,7 @@ type Config struct {
 
 // Checks are the names of the checks, in the order in which they are made.
 func Checks() []string {
-	return []string{"brokers", "topics", "replicas", "groups", "state", "transactions", "clocks", "keys", "access"}
+	return []string{"brokers", "topics", "replicas", "groups", "state", "logs", "transactions", "clocks", "keys", "access"}
 }
 
 type patient struct {
@@ -80,6 +80,7 @@ func Run(ctx context.Context, cfg Config) ([]Finding, error) {
 	if usable {
 		p.examine(ctx, "groups", p.groups)
 		p.examine(ctx, "state", p.state)
+		p.examine(ctx, "logs", p.logs)
 	}
 	p.examine(ctx, "transactions", p.transactions)
 	p.examine(ctx, "clocks", p.clocks)
@@ -141,12 +142,26 @@ func (p *patient) topics(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What is the same about many topics is one finding.
+	same := make(map[topology.Problem][]string)
+	var order []topology.Problem
 	for _, t := range problems {
+		key := topology.Problem{Severity: t.Severity, What: t.What, Cure: t.Cure}
+		if same[key] == nil {
+			order = append(order, key)
+		}
+		same[key] = append(same[key], t.Topic)
+	}
+	for _, t := range order {
 		s := Warning
 		if t.Severity == topology.Error {
 			s = Error
 		}
-		p.add(s, t.Cure, "%s %s", t.Topic, t.What)
+		names := same[t]
+		if len(names) > 3 {
+			names = append(names[:2:2], fmt.Sprintf("%d more", len(same[t])-2))
+		}
+		p.add(s, t.Cure, "%s %s", strings.Join(names, ", "), t.What)
 	}
 	return nil
 }
