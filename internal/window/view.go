@@ -200,7 +200,7 @@ func (s *sessionAgg) addStep(v *view, i int32, st *segment.Step) {
 	switch standing {
 	case segment.Handshake:
 		s.counted.add(st.EventTime)
-		if m.Producer != segment.None && (s.promised == segment.None || string(g.Syms.Bytes(m.Producer)) == "deterministic") {
+		if m.Producer != segment.None && string(g.Syms.Bytes(s.promised)) != "deterministic" {
 			s.promised = m.Producer
 		}
 	case segment.Counted:

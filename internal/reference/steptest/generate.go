@@ -296,7 +296,7 @@ func (m *maker) fields(s *acs.Step) {
 	}
 	switch s.Method {
 	case acs.MethodHandshakeHello:
-		s.ProvenanceProducer = m.pick("producer", "deterministic", "none")
+		s.ProvenanceProducer = m.pick("producer", "deterministic", "none", "agent")
 	case acs.MethodTurnStart, acs.MethodTurnEnd:
 		s.PayloadTurnID = m.pick("payload turn", "t1", "t2", "t3")
 		if s.Method == acs.MethodTurnStart {
