@@ -339,11 +339,10 @@ func (l *Loop) fetchError(key Partition, err error) error {
 		return Fatal(fmt.Errorf("consume %s/%d: %w: the records between the committed offset and the log are gone, and with them a part of this "+
 			"service's state; restore the topic, or start a new deployment under another --prefix", key.Topic, key.Partition, err))
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		l.log.Warn("a topic is gone", "topic", key.Topic, "partition", key.Partition)
-		if l.spec.Resets {
-			return nil
-		}
-		return fmt.Errorf("consume %s/%d: %w", key.Topic, key.Partition, err)
+		// Deleted, or deleted and made again. The client would ask for what is
+		// gone, as fast as it is refused, and never find the new one of the name;
+		// a new client does.
+		return fmt.Errorf("consume %s/%d, which was deleted: %w", key.Topic, key.Partition, err)
 	case errors.Is(err, kerr.FencedInstanceID):
 		return Fatal(fmt.Errorf("another process runs as --instance %s of group %s: %w", l.cfg.Instance, l.cfg.Group, err))
 	default:
