@@ -129,6 +129,19 @@ func begin(list []string, prefix string) []string {
 	return slices.Compact(list)
 }
 
+// helpCmd is --help by another name. run turns it into that.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command; all of them are listed without."`
+}
+
+func (c *helpCmd) Help() string {
+	return example("The same as --help after the command: what it does, its flags with their environment variables, examples. The exit status is the same "+
+		"everywhere: 0 what was checked holds, 1 it does not hold, 2 the command could not run.",
+		"provctl help topics create")
+}
+
+func (c *helpCmd) Run(*globals) error { return nil }
+
 type manCmd struct{}
 
 func (c *manCmd) Help() string {
@@ -161,7 +174,11 @@ func (c *manCmd) Run(g *globals) error {
 		for _, group := range leaf.AllFlags(true) {
 			for _, f := range group {
 				if f.Name != "help" {
-					g.printf(".TP\n.B %s\n%s\n", roff(f.String()), roff(f.Help))
+					text := roff(f.Help)
+					if len(f.Envs) != 0 {
+						text += "\n.br\nEnvironment: " + roff(strings.Join(f.Envs, ", "))
+					}
+					g.printf(".TP\n.B %s\n%s\n", roff(f.String()), text)
 				}
 			}
 		}

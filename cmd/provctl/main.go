@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -49,6 +50,7 @@ type cli struct {
 	Canary     canaryCmd     `cmd:"" group:"cluster" help:"Send synthetic sessions and verify their DAGs, again and again."`
 	Reconcile  reconcileCmd  `cmd:"" group:"evidence" help:"Prove that nothing was lost, repeated or altered between hook records and signed graphs."`
 
+	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
 	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete provctl's command lines."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Candidates for a command line."`
 	Man        manCmd        `cmd:"" help:"Print the manual page."`
@@ -84,6 +86,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		ctx: ctx, stdin: os.Stdin, stdout: stdout, stderr: stderr, getenv: getenv,
 		tty:   isTerminal(stderr),
 		color: isTerminal(stdout) && getenv("NO_COLOR") == "",
+	}
+	if len(args) > 0 && args[0] == "help" && !slices.Contains(args, "--help") {
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	var c cli
 	exited := false

@@ -333,6 +333,16 @@ func TestAGracefulStopSavesEverything(t *testing.T) {
 				clocks++
 			}
 			loaded += i.Loaded
+			steps := 0
+			for n, r := range i.Runs {
+				steps += r.Steps
+				if n > 0 && r.Weight > i.Runs[n-1].Weight || r.FirstOffset > r.LastOffset || r.LastMs == 0 {
+					t.Errorf("partition %d: run %d of %+v", p, n, i.Runs)
+				}
+			}
+			if i.Stats != nil && (steps != i.Stats.OpenSteps || len(i.Runs) != i.Stats.OpenRuns) {
+				t.Errorf("partition %d: %d steps of %d runs are listed, there are %d of %d", p, steps, len(i.Runs), i.Stats.OpenSteps, i.Stats.OpenRuns)
+			}
 		}
 		if loaded == 0 || clocks == 0 {
 			t.Errorf("%d records in snapshots, %d partitions with a clock", loaded, clocks)

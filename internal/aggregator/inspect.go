@@ -32,6 +32,8 @@ type Inspection struct {
 	Loaded   int           `json:"loaded,omitempty"` // records of open runs that come from snapshots
 	Replayed int           `json:"replayed,omitempty"`
 	Stats    *window.Stats `json:"stats,omitempty"`
+	// Runs are the open ones, the largest first; with replay only.
+	Runs []window.OpenRun `json:"runs,omitempty"`
 }
 
 // Inspect reads what is stored of a partition as a restore does, and with replay
@@ -80,6 +82,7 @@ func Inspect(ctx context.Context, c *kafka.Cluster, cfg Config, partition int32,
 		return i, err
 	}
 	stats := t.window.Stats()
+	i.Runs = t.window.OpenRuns()
 	i.Stats, i.Loaded, i.Replayed = &stats, t.loaded, t.replayed
 	if clock, ok := t.window.Clock(); ok {
 		i.Clock = &clock
