@@ -240,43 +240,43 @@ func (w *writer) stepAttributes(r segment.Ref, s *segment.Step) {
 	}
 	w.first = true
 	w.b = append(w.b, '{')
-	w.strings("anomalies", w.codes(r))
+	w.strings(`,"anomalies":`, w.codes(r))
 	if g.inferredCall[i] {
-		w.text("call", "inferred")
+		w.text(`,"call":`, "inferred")
 	}
-	w.sym("capability", s.Capability)
+	w.sym(`,"capability":`, s.Capability)
 	if s.Hook == acs.HookSubagentStop && len(provs) > 0 {
 		w.startSet()
 		for j := range provs {
 			w.syms = append(w.syms, seg.Parents(&provs[j])...)
 		}
-		w.set("child_derived_from")
+		w.set(`,"child_derived_from":`)
 	}
-	w.sym("exit_status", s.ExitStatus)
+	w.sym(`,"exit_status":`, s.ExitStatus)
 	if g.inferredLineage[i] {
-		w.text("lineage", "inferred")
+		w.text(`,"lineage":`, "inferred")
 	}
 	w.depth(provs)
-	w.sym("method", s.Method)
+	w.sym(`,"method":`, s.Method)
 	w.origins(provs)
-	w.sym("outcome", outcome)
+	w.sym(`,"outcome":`, outcome)
 	w.ids(provs)
 	if s.Skewed {
-		w.name("recorded_at")
+		w.name(`,"recorded_at":`)
 		w.b = append(w.b, '"')
 		w.b = append(AppendTime(w.b, s.RecordedAt), '"')
 	}
-	w.sym("rejected", m.RejectedKind)
-	w.name("request_hash")
+	w.sym(`,"rejected":`, m.RejectedKind)
+	w.name(`,"request_hash":`)
 	w.b = append(w.b, '"')
 	w.b = append(hex.AppendEncode(w.b, s.RequestHash[:]), '"')
-	w.sym("signature_key_id", m.SignatureKeyID)
-	w.sym("skill_id", m.Skill)
+	w.sym(`,"signature_key_id":`, m.SignatureKeyID)
+	w.sym(`,"skill_id":`, m.Skill)
 	w.sources(provs)
-	w.sym("step_id", s.StepID)
-	w.sym("subagent_session_id", m.Subagent)
-	w.sym("tool", s.Tool)
-	w.sym("turn_id", s.Turn)
+	w.sym(`,"step_id":`, s.StepID)
+	w.sym(`,"subagent_session_id":`, m.Subagent)
+	w.sym(`,"tool":`, s.Tool)
+	w.sym(`,"turn_id":`, s.Turn)
 	if s.Hook != acs.HookSubagentStop {
 		w.unresolved(r, provs)
 	}
@@ -290,25 +290,25 @@ func (w *writer) decisionNode(node int32, r segment.Ref) {
 	requestID := w.g.Order.RequestID[r.Decision()]
 	w.first = true
 	w.b = append(w.b, `{"attributes":{`...)
-	w.strings("anomalies", w.codes(r))
+	w.strings(`,"anomalies":`, w.codes(r))
 	w.startSet()
 	w.syms = append(w.syms, seg.Cited(d)...)
-	w.set("cited")
-	w.sym("decision", d.Decision)
+	w.set(`,"cited":`)
+	w.sym(`,"decision":`, d.Decision)
 	if d.HasErrorCode {
-		w.name("error_code")
+		w.name(`,"error_code":`)
 		w.b = jcs.AppendNumber(w.b, d.ErrorCode)
 	}
-	w.sym("evaluator", d.Evaluator)
+	w.sym(`,"evaluator":`, d.Evaluator)
 	w.depth(provs)
 	w.origins(provs)
 	w.ids(provs)
 	w.startSet()
 	w.syms = append(w.syms, seg.ReasonCodes(d)...)
-	w.set("reason_codes")
-	w.sym("rejected", d.RejectedKind)
+	w.set(`,"reason_codes":`)
+	w.sym(`,"rejected":`, d.RejectedKind)
 	w.sources(provs)
-	w.sym("step_id", requestID)
+	w.sym(`,"step_id":`, requestID)
 	w.unresolved(r, provs)
 	w.b = append(w.b, '}')
 	w.contentAndID(node, PolicyDecision, &d.Hash, d.Topic, d.Partition, d.Offset, d.Index)
@@ -338,14 +338,14 @@ func (w *writer) count(requestID segment.Sym) int {
 	return n + 1
 }
 
+// name appends the name of a member, written as it stands behind another one:
+// `,"name":`.
 func (w *writer) name(name string) {
-	if !w.first {
-		w.b = append(w.b, ',')
+	if w.first {
+		name = name[1:]
 	}
 	w.first = false
-	w.b = append(w.b, '"')
 	w.b = append(w.b, name...)
-	w.b = append(w.b, `":`...)
 }
 
 func (w *writer) text(name, value string) {
@@ -409,7 +409,7 @@ func (w *writer) ids(provs []segment.Prov) {
 	for i := range provs {
 		w.syms = append(w.syms, provs[i].ID)
 	}
-	w.set("provenance_ids")
+	w.set(`,"provenance_ids":`)
 }
 
 func (w *writer) sources(provs []segment.Prov) {
@@ -419,7 +419,7 @@ func (w *writer) sources(provs []segment.Prov) {
 			w.syms = append(w.syms, provs[i].SourceID)
 		}
 	}
-	w.set("source_ids")
+	w.set(`,"source_ids":`)
 }
 
 // unresolved are the parents that the record's own mints state and that the
@@ -437,7 +437,7 @@ func (w *writer) unresolved(r segment.Ref, provs []segment.Prov) {
 			}
 		}
 	}
-	w.set("unresolved")
+	w.set(`,"unresolved":`)
 }
 
 func (w *writer) depth(provs []segment.Prov) {
@@ -448,7 +448,7 @@ func (w *writer) depth(provs []segment.Prov) {
 	for i := range provs {
 		depth = max(depth, w.g.Index.Depth(provs[i].ID))
 	}
-	w.name("lineage_depth")
+	w.name(`,"lineage_depth":`)
 	w.b = strconv.AppendInt(w.b, int64(depth), 10)
 }
 
@@ -464,7 +464,7 @@ func (w *writer) origins(provs []segment.Prov) {
 	if !any {
 		return
 	}
-	w.name("origins")
+	w.name(`,"origins":`)
 	w.b = append(w.b, '[')
 	first := true
 	for o := acs.OriginUserInput; o < acs.OriginCount; o++ {

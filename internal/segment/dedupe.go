@@ -11,7 +11,7 @@ func (g *Segment) Find(s *acs.Step) Ref {
 	if s.Type == acs.TypeDecision {
 		key := g.Syms.Lookup(s.StepID)
 		if s.StepID == "" {
-			key = g.jsonID(s.ID)
+			key = g.jsonID(s.ID, "", None)
 		}
 		if _, at := g.findDecision(key, s.StepID != "", &s.RequestHash); at >= 0 {
 			return DecisionRef(int32(at))

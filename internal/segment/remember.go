@@ -29,6 +29,11 @@ func (m *Memory) Remember(sealed Sealed) (unfit Ref) {
 	w := remembering{Memory: m, Sealed: &sealed, g: o.Seg, of: make([]place, o.Seg.Syms.Len())}
 	m.lastID, m.last = nil, 0
 	m.table.reserve(min(m.MaxIDs-m.used, 2*len(o.Refs)+len(o.Seg.provs)), m.MaxIDs)
+	if len(m.steps) == 0 { // most runs end with their first seal
+		m.steps = make([]StepInfo, 0, min(m.MaxIDs, len(o.Seg.Steps)))
+		m.ids = make([]IDInfo, 0, min(m.MaxIDs, len(o.Seg.provs)))
+		m.carried = make([]uint32, 0, min(m.MaxIDs, len(o.Seg.provs)))
+	}
 	unfit = NoRef
 	for _, r := range o.Refs {
 		ok := false

@@ -128,6 +128,8 @@ type Segment struct {
 	best        []int32 // by Sym of a step_id: i+1 of the accepted step that wins it
 	rejected    []int32 // by Sym of a step_id: i+1 of the first rejected step
 	recall      recall
+
+	lastAgent, lastTurn Sym // of the step added last
 }
 
 // Len is the number of records.
@@ -221,7 +223,7 @@ func (g *Segment) addStep(s *acs.Step) Added {
 		if g.earlier(s, old.RecordedAt, old.Topic, old.Partition, old.Offset, old.Index) {
 			old.EventTime, old.RecordedAt, old.Offset, old.Skewed = s.EventTime, s.RecordedAt, s.Coordinates.Offset, s.Skewed
 			old.Topic, old.Partition, old.Index = g.Syms.Intern(s.Coordinates.Topic), s.Coordinates.Partition, s.Coordinates.Index
-			old.jsonID = g.jsonID(s.ID)
+			old.jsonID = g.jsonID(s.ID, s.StepID, id)
 			g.disturb()
 			return CopyReplaced
 		}
@@ -231,9 +233,9 @@ func (g *Segment) addStep(s *acs.Step) Added {
 		EventTime: s.EventTime, RecordedAt: s.RecordedAt, Offset: s.Coordinates.Offset,
 		RequestHash: s.RequestHash, ContentHash: s.ContentHash,
 		Topic: g.Syms.Intern(s.Coordinates.Topic), Partition: s.Coordinates.Partition, Index: s.Coordinates.Index,
-		StepID: id, Method: method, AgentID: g.Syms.optional(s.AgentID), Turn: g.Syms.optional(s.EffectiveTurnID()),
+		StepID: id, Method: method, AgentID: g.again(&g.lastAgent, s.AgentID), Turn: g.again(&g.lastTurn, s.EffectiveTurnID()),
 		Tool: g.Syms.optional(s.Tool), Capability: g.Syms.optional(s.Capability), ExitStatus: g.Syms.optional(s.ExitStatus),
-		RequestIDRef: g.Syms.optional(s.RequestIDRef), jsonID: g.jsonID(s.ID),
+		RequestIDRef: g.Syms.optional(s.RequestIDRef), jsonID: g.jsonID(s.ID, s.StepID, id),
 		detail: -1, more: -1,
 		Hook: acs.HookOf(s.Method), Skewed: s.Skewed, Rejected: s.Rejected != "", Answer: s.Answer, HasSummary: s.HasSummary,
 	}
@@ -315,6 +317,14 @@ func (g *Segment) StepOfLastDecision(mem *Memory) int32 {
 	return first
 }
 
+// again interns a text that is mostly that of the step before.
+func (g *Segment) again(last *Sym, text string) Sym {
+	if *last == None || string(g.Syms.Bytes(*last)) != text {
+		*last = g.Syms.optional(text)
+	}
+	return *last
+}
+
 func (g *Segment) addDetail(st *Step, s *acs.Step) {
 	if st.Rejected {
 		return
@@ -366,7 +376,8 @@ func (g *Segment) addMore(st *Step, s *acs.Step) {
 }
 
 func (g *Segment) addDecision(s *acs.Step) Added {
-	id, requestID := g.jsonID(s.ID), g.Syms.optional(s.StepID)
+	requestID := g.Syms.optional(s.StepID)
+	id := g.jsonID(s.ID, s.StepID, requestID)
 	key := requestID
 	if requestID == None {
 		key = id
@@ -443,11 +454,14 @@ func (g *Segment) addList(items []string) span {
 
 // jsonID interns a JSON-RPC id as a value: the text of a string without
 // escapes stands without its quotes, which makes it the step_id's own Sym in
-// most fleets; every other id keeps a mark that no string can have.
-func (g *Segment) jsonID(text string) Sym {
+// most fleets; every other id keeps a mark that no string can have. same is the
+// Sym that the id has if it is the step_id.
+func (g *Segment) jsonID(text, stepID string, same Sym) Sym {
 	switch {
 	case text == "":
 		return None
+	case stepID != "" && len(text) == len(stepID)+2 && text[0] == '"' && text[1:len(text)-1] == stepID && !strings.Contains(stepID, `\`):
+		return same
 	case text[0] == '"' && !strings.Contains(text, `\`):
 		return g.Syms.Intern(text[1 : len(text)-1])
 	}

@@ -14,10 +14,10 @@ import "provstream/internal/segment"
 
 const (
 	// ownView is how many records a segment has before its analysis is kept.
-	ownView = 32
+	ownView = 16
 	// Between so many records stay behind the base: those that come out of order
 	// stand among them. It grows for a run whose records come later.
-	leastMargin, mostMargin = 8, 256
+	leastMargin, mostMargin = 4, 256
 	// keptRecords bounds the analyses that a partition keeps, in records; each
 	// counts as viewWeight more. A record takes some 200 bytes there.
 	keptRecords, viewWeight = 1 << 16, 64
@@ -225,7 +225,7 @@ func (v *view) keep() {
 	v.facts.Keep()
 	v.keptAggs, v.changedAggs = len(v.aggs), v.changedAggs[:0]
 	if v.sums == nil {
-		v.sums = v.run.totals.over()
+		v.sums = v.run.totals.over(nil)
 		v.telling.Reset(nil)
 	}
 	v.sums.add(v, &v.telling)

@@ -71,15 +71,21 @@ func (s *sessionTotals) untold(facts []anomaly) {
 
 // over returns totals that go on from s, which they leave as it is. What there
 // may be as many of as the run ever had is shared, not copied.
-func (s *sessionTotals) over() *sessionTotals {
-	if s == nil {
-		return &sessionTotals{}
+// into, if not nil, lends its storage.
+func (s *sessionTotals) over(into *sessionTotals) *sessionTotals {
+	if into == nil {
+		into = &sessionTotals{}
 	}
-	c := *s
-	c.tally = s.tally.clone()
-	c.subagents = append([]subagent(nil), s.subagents...)
-	c.known, c.under = nil, s
-	return &c
+	counts, first, subagents := into.tally.counts[:0], into.tally.first[:0], into.subagents[:0]
+	if s == nil {
+		*into = sessionTotals{}
+	} else {
+		*into = *s
+		counts, first, subagents = append(counts, s.tally.counts...), append(first, s.tally.first...), append(subagents, s.subagents...)
+	}
+	into.tally, into.subagents = tally{counts, first}, subagents
+	into.known, into.under = nil, s
+	return into
 }
 
 // add adds the records of the view's last pass, which stand after everything
@@ -179,10 +185,10 @@ func (v *view) sessionSoFar(r *run) *sessionTotals {
 	if v.soFar == nil {
 		var t lineage.Telling
 		if v.based {
-			v.soFar = v.sums.over()
+			v.soFar = v.sums.over(&v.spare)
 			t.Reset(&v.telling)
 		} else {
-			v.soFar = r.totals.over()
+			v.soFar = r.totals.over(&v.spare)
 		}
 		v.soFar.add(v, &t)
 	}

@@ -25,6 +25,7 @@ type view struct {
 	aggOf   []int32 // by index of the turn; -1 without a part in the segment
 	session sessionAgg
 	soFar   *sessionTotals // the session with this segment; nil until asked for
+	spare   sessionTotals  // storage of soFar
 	factAt  []int32        // by place in run order: the record's first fact, -1 without
 	nests   *nesting
 	words   words
