@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -222,31 +223,45 @@ func (w *tickWorld) hide(topic string) (hidden func() int, show func()) {
 }
 
 // Ingest does not get at one topic for an hour while the others flow. No run is
-// sealed: each has steps there.
+// sealed: each has steps there. Ingest has read something of the topic before, or it
+// has not.
 func TestTicksWhenOneTopicLagsAnHour(t *testing.T) {
-	tickBubble(t, 0, func(t *testing.T, w *tickWorld) {
-		w.stopIngest()
-		hidden, show := w.hide(w.Topic(topics.Hook(acs.MethodTurnEnd)))
-		stop := w.startIngest(t)
-		w.live(t, 2, 20, nil)
-		time.Sleep(time.Hour)
-		w.live(t, 3, 20, nil)
-		time.Sleep(time.Minute)
-		runs := 0
+	for _, before := range []bool{false, true} {
+		t.Run(fmt.Sprintf("read before: %t", before), func(t *testing.T) {
+			tickBubble(t, 0, func(t *testing.T, w *tickWorld) { w.lag(t, before) })
+		})
+	}
+}
+
+func (w *tickWorld) lag(t *testing.T, before bool) {
+	count := func() (runs int) {
 		for p := range w.Partitions {
 			runs += len(w.read(t, topics.Runs, p))
 		}
-		if runs != 0 {
-			t.Errorf("%d runs are sealed without the ends of their turns", runs)
-		}
-		if hidden() == 0 {
-			t.Error("ingest never asked for the hidden topic")
-		}
-		show()
-		stop() // its fetch sessions leave the topic out
-		w.startIngest(t)
-		w.whole(t, 40)
-	})
+		return runs
+	}
+	if before {
+		w.live(t, 8, 5, nil)
+		w.whole(t, 5)
+	}
+	sealed := count()
+	w.stopIngest()
+	hidden, show := w.hide(w.Topic(topics.Hook(acs.MethodTurnEnd)))
+	stop := w.startIngest(t)
+	w.live(t, 2, 20, nil)
+	time.Sleep(time.Hour)
+	w.live(t, 3, 20, nil)
+	time.Sleep(time.Minute)
+	if runs := count() - sealed; runs != 0 {
+		t.Errorf("%d runs are sealed without the ends of their turns", runs)
+	}
+	if hidden() == 0 {
+		t.Error("ingest never asked for the hidden topic")
+	}
+	show()
+	stop() // its fetch sessions leave the topic out
+	w.startIngest(t)
+	w.whole(t, 40)
 }
 
 // Agents write in transactions, of which some abort, and one stays open for ten
