@@ -53,7 +53,7 @@ func (c *doctorCmd) Run(g *globals) error {
 		}
 	}
 	if errs != 0 {
-		return fmt.Errorf("%d errors: %w", errs, errDoesNotHold)
+		return fmt.Errorf("errors: %d: %w", errs, errDoesNotHold)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (c *verifyCmd) Run(g *globals) error {
 		return fmt.Errorf("verify: %w", err)
 	}
 	if finding == nil && report.DAGs+report.Heads == 0 {
-		return errors.New("verify: there is nothing to verify: no record was read")
+		return errors.New("verify: there is nothing to verify: no record was read; on a cluster nothing may be signed yet: a run is, --seal-grace (10 s) after its sessionEnd")
 	}
 	if finding == nil && c.Since != "" {
 		if err := mergeSeen(cfg.Since, report.Seen).Write(c.Since); err != nil {

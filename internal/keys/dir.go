@@ -137,9 +137,9 @@ type Entry struct {
 // List returns the public keys of a directory. Of a private key without a
 // public file (one made by openssl) the public half is computed.
 func List(dir string) ([]Entry, error) {
-	files, err := os.ReadDir(dir)
+	files, err := readDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("key directory: %w", err)
+		return nil, err
 	}
 	var out []Entry
 	have := map[string]bool{}

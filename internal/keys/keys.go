@@ -198,11 +198,23 @@ func NewRing(log, dag *Private, tenants ...*Private) (*Ring, error) {
 	return r, nil
 }
 
-// Load reads a key directory.
-func Load(dir string) (*Ring, error) {
+// readDir lists a key directory.
+func readDir(dir string) ([]fs.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("key directory: %w: make it with provctl keys new --dir %s", err, dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("key directory: %w", err)
+	}
+	return entries, nil
+}
+
+// Load reads a key directory.
+func Load(dir string) (*Ring, error) {
+	entries, err := readDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	var log, dag *Private
 	var tenants []*Private
@@ -317,9 +329,9 @@ func (r *Ring) Verifier() (*verify.Keys, error) { return verify.NewKeys(r.public
 
 // Stamp changes whenever a file of the directory does; it opens none of them.
 func Stamp(dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := readDir(dir)
 	if err != nil {
-		return "", fmt.Errorf("key directory: %w", err)
+		return "", err
 	}
 	var b strings.Builder
 	for _, e := range entries {

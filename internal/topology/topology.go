@@ -207,6 +207,7 @@ func Create(ctx context.Context, adm *kadm.Client, s Spec) (created []string, er
 	}
 	wg.Wait()
 	var errs []error
+	refused := make(map[string]int) // how many topics are refused with the same words
 	for i := range order {
 		if failures[i] != nil {
 			errs = append(errs, fmt.Errorf("create topics: %w", failures[i]))
@@ -217,7 +218,14 @@ func Create(ctx context.Context, adm *kadm.Client, s Spec) (created []string, er
 				created = append(created, r.Topic)
 			case errors.Is(r.Err, kerr.TopicAlreadyExists):
 			default:
-				errs = append(errs, fmt.Errorf("create topic %s: %w", r.Topic, withMessage(r.Err, r.ErrMessage)))
+				err := withMessage(r.Err, r.ErrMessage)
+				if refused[err.Error()]++; refused[err.Error()] > 1 {
+					continue
+				}
+				if errors.Is(err, kerr.InvalidReplicationFactor) {
+					err = fmt.Errorf("%w; --replication says how many replicas, at most one a broker", err)
+				}
+				errs = append(errs, fmt.Errorf("create topic %s: %w", r.Topic, err))
 			}
 		}
 	}
