@@ -68,8 +68,10 @@ type Graph struct {
 		nodes, cuts int
 		passing     passing
 	}
-	text []byte // storage of Document
-	syms []segment.Sym
+	// Storage of Document.
+	asked []int32 // by Sym of a request_id: answers so far
+	text  []byte
+	syms  []segment.Sym
 }
 
 // Build makes the graph of a segment in one pass. order and index are those of

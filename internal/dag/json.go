@@ -30,6 +30,7 @@ type Document struct {
 // createdAt is the clock at the seal in milliseconds, and alloc returns the storage
 // of the value.
 func (g *Graph) Document(tenant, session string, createdAt int64, codes func(segment.Ref) []string, alloc func(n int) []byte) Document {
+	g.asked = segment.Resize(g.asked, g.Order.Seg.Syms.Len())
 	w := writer{g: g, codes: codes, b: g.text[:0], syms: g.syms}
 	// The hashed text [nodes,edges] and the record hold the same two arrays:
 	// they are written once, nodes first, and put together.
@@ -93,7 +94,6 @@ type writer struct {
 	b     []byte
 	syms  []segment.Sym
 	first bool // the next attribute is the object's first
-	asked map[segment.Sym]int
 }
 
 func (w *writer) nodes() {
@@ -324,18 +324,15 @@ func (w *writer) decisionNode(node int32, r segment.Ref) {
 }
 
 // count numbers the answers to one request over the run.
-func (w *writer) count(requestID segment.Sym) int {
-	if w.asked == nil {
-		w.asked = make(map[segment.Sym]int)
-	}
-	n, ok := w.asked[requestID]
-	if !ok {
+func (w *writer) count(requestID segment.Sym) int32 {
+	n := &w.g.asked[requestID]
+	if *n == 0 {
 		if m := w.g.Order.Recall(requestID); m != nil {
-			n = int(m.Decisions)
+			*n = int32(m.Decisions)
 		}
 	}
-	w.asked[requestID] = n + 1
-	return n + 1
+	*n++
+	return *n
 }
 
 // name appends the name of a member, written as it stands behind another one:

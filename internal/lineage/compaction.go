@@ -67,7 +67,7 @@ func (f *Facts) summarize(l *listed) (sum provenance.Summary) {
 	var first [acs.OriginCount]int64 // place of the earliest step by origin
 	count := func(origin acs.Origin, n int, place int64, id segment.Sym) {
 		if n > 0 && (sum.ByOrigin[origin] == 0 || place < first[origin]) {
-			first[origin], sum.Earliest[origin] = place, f.text(id)
+			first[origin], sum.Earliest[origin] = place, g.Syms.Bytes(id)
 		}
 		sum.ByOrigin[origin] += n
 	}
@@ -120,7 +120,7 @@ func sameEarliest(declared []acs.OriginValue, ours *provenance.Summary) bool {
 	n := 0
 	for _, v := range declared {
 		o := acs.ParseOrigin(v.Origin)
-		if o == acs.OriginUnknown || ours.ByOrigin[o] == 0 || ours.Earliest[o] != v.StepID {
+		if o == acs.OriginUnknown || ours.ByOrigin[o] == 0 || string(ours.Earliest[o]) != v.StepID {
 			return false
 		}
 		n++

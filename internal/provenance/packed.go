@@ -1,6 +1,10 @@
 package provenance
 
-import "provstream/internal/acs"
+import (
+	"bytes"
+
+	"provstream/internal/acs"
+)
 
 // Packed is a Summary in little room: what is kept of a turn while its run goes
 // on, and a run may have a great many turns.
@@ -11,12 +15,12 @@ type Packed struct {
 }
 
 type packedOrigin struct {
-	earliest string
+	earliest []byte
 	count    uint32
 	origin   acs.Origin
 }
 
-// Pack returns the summary in little room.
+// Pack returns the summary in little room, with step_ids of its own.
 func (s *Summary) Pack() Packed {
 	p := Packed{entries: uint32(s.EntryCount), depth: s.MaxDepth}
 	seen := 0
@@ -30,7 +34,7 @@ func (s *Summary) Pack() Packed {
 	}
 	for o, n := range s.ByOrigin {
 		if n > 0 {
-			p.origins = append(p.origins, packedOrigin{s.Earliest[o], uint32(n), acs.Origin(o)})
+			p.origins = append(p.origins, packedOrigin{bytes.Clone(s.Earliest[o]), uint32(n), acs.Origin(o)})
 		}
 	}
 	return p

@@ -119,7 +119,7 @@ func summaryOf(at int, steps []drawnStep) (s provenance.Summary) {
 		s.EntryCount++
 		for _, o := range step.origins {
 			if s.ByOrigin[o] == 0 {
-				s.Earliest[o] = fmt.Sprint("s", at+i)
+				s.Earliest[o] = fmt.Append(nil, "s", at+i)
 			}
 			s.ByOrigin[o]++
 		}

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"bytes"
 	"strconv"
 
 	"provstream/internal/acs"
@@ -12,8 +13,27 @@ import (
 type Summary struct {
 	EntryCount int
 	ByOrigin   [acs.OriginCount]int
-	Earliest   [acs.OriginCount]string // step_id; set where ByOrigin is not 0
-	MaxDepth   int32
+	// Earliest holds step_ids, set where ByOrigin is not 0. They may be the bytes
+	// of a segment: see Own.
+	Earliest [acs.OriginCount][]byte
+	MaxDepth int32
+}
+
+// Own copies the step_ids, for a summary that outlives its segment.
+func (s *Summary) Own() {
+	for o := range s.Earliest {
+		s.Earliest[o] = bytes.Clone(s.Earliest[o])
+	}
+}
+
+// SameObjects reports whether two summaries are equal but for EntryCount.
+func (s *Summary) SameObjects(t *Summary) bool {
+	for o := range s.Earliest {
+		if !bytes.Equal(s.Earliest[o], t.Earliest[o]) {
+			return false
+		}
+	}
+	return s.ByOrigin == t.ByOrigin && s.MaxDepth == t.MaxDepth
 }
 
 // Merge adds the summary of steps that stand later in run order. Merging in

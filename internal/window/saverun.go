@@ -226,7 +226,7 @@ func saveSummary(w *state.Writer, s *provenance.Summary) {
 	for o, n := range s.ByOrigin {
 		w.Uint(uint64(n))
 		if n > 0 {
-			w.String(s.Earliest[o])
+			w.String(string(s.Earliest[o]))
 		}
 	}
 }
@@ -235,7 +235,7 @@ func loadSummary(in *state.Reader) (s provenance.Summary) {
 	s.EntryCount, s.MaxDepth = int(in.Int()), int32(in.Int())
 	for o := range s.ByOrigin {
 		if s.ByOrigin[o] = int(in.Uint()); s.ByOrigin[o] > 0 {
-			s.Earliest[o] = in.String()
+			s.Earliest[o] = []byte(in.String())
 		}
 	}
 	return s

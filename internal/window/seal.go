@@ -47,6 +47,7 @@ func (p *Partition) seal(r *run, why Reason, now int64, emit func(Emission)) {
 	p.remember(r, v, size, hasDAG)
 	p.foldTurns(r, v, size)
 	r.totals.add(v, &lineage.Telling{})
+	r.totals.provs.Own()
 	if size {
 		r.sizeSealed0 = r.sizeSealed0 || first && !r.mem.SessionStart
 	} else {

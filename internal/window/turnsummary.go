@@ -46,7 +46,7 @@ func (k *turnTotals) all() provenance.Summary {
 
 func (k *turnTotals) setSums(members, all *provenance.Summary) {
 	k.members, k.withEnd, k.endEntries = members.Pack(), nil, uint8(all.EntryCount-members.EntryCount)
-	if all.ByOrigin != members.ByOrigin || all.Earliest != members.Earliest || all.MaxDepth != members.MaxDepth {
+	if !all.SameObjects(members) {
 		p := all.Pack()
 		k.withEnd = &p
 	}

@@ -92,13 +92,12 @@ func (f *fold) add(v *view, s *segment.Step) {
 	}
 }
 
-// addTo adds the fold to the summary of steps that stand before. It makes the
-// strings only that Merge takes over.
+// addTo adds the fold to the summary of steps that stand before.
 func (f *fold) addTo(s *provenance.Summary, g *segment.Segment) {
 	later := provenance.Summary{EntryCount: f.entries, ByOrigin: f.byOrigin, MaxDepth: f.depth}
 	for o, n := range f.byOrigin {
-		if n > 0 && s.ByOrigin[o] == 0 {
-			later.Earliest[o] = g.Syms.String(f.earliest[o])
+		if n > 0 {
+			later.Earliest[o] = g.Syms.Bytes(f.earliest[o])
 		}
 	}
 	s.Merge(&later)
