@@ -5,10 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"provstream/internal/aggregator"
@@ -39,34 +35,16 @@ type cli struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the default action is back: a second one ends at once.
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "aggregator:", err)
-		os.Exit(1)
-	}
+	serve.Main(aggregator.Service, "Reads steps; writes turn and session summaries and unsigned provenance DAGs.", "127.0.0.1:9465", new(cli))
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var c cli
-	done, err := serve.Parse("aggregator", "Reads steps; writes turn and session summaries and unsigned provenance DAGs.", "127.0.0.1:9465", &c, args, stdout, stderr)
-	if done || err != nil {
-		return err
-	}
-	if c.Probe {
-		return c.Ready(ctx)
-	}
+// Prepare implements [serve.Command].
+func (c *cli) Prepare() (func(context.Context, *serve.Service) error, error) {
 	cfg, err := c.config()
-	if err != nil {
-		return err
-	}
-	if c.PrintConfig {
-		return serve.PrintConfig(stdout, c)
-	}
-	s := serve.New(aggregator.Service, c.Flags, stderr)
-	cfg.Logger, cfg.Registerer, cfg.Health = s.Logger, s.Registry, s.Health
-	return s.Run(ctx, func(ctx context.Context) error { return aggregator.Run(ctx, cfg) })
+	return func(ctx context.Context, s *serve.Service) error {
+		cfg.Logger, cfg.Registerer, cfg.Health = s.Logger, s.Registry, s.Health
+		return aggregator.Run(ctx, cfg)
+	}, err
 }
 
 // config turns the flags into values; all faults come together.

@@ -6,10 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"provstream/internal/codec"
@@ -32,34 +29,16 @@ type cli struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the default action is back: a second one ends at once.
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "ingest:", err)
-		os.Exit(1)
-	}
+	serve.Main(ingest.Service, "Reads the ACS hook topics; writes steps, dead letters and coverage.", "127.0.0.1:9464", new(cli))
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var c cli
-	done, err := serve.Parse("ingest", "Reads the ACS hook topics; writes steps, dead letters and coverage.", "127.0.0.1:9464", &c, args, stdout, stderr)
-	if done || err != nil {
-		return err
-	}
-	if c.Probe {
-		return c.Ready(ctx)
-	}
+// Prepare implements [serve.Command].
+func (c *cli) Prepare() (func(context.Context, *serve.Service) error, error) {
 	cfg, err := c.config()
-	if err != nil {
-		return err
-	}
-	if c.PrintConfig {
-		return serve.PrintConfig(stdout, c)
-	}
-	s := serve.New(ingest.Service, c.Flags, stderr)
-	cfg.Logger, cfg.Registerer, cfg.Health = s.Logger, s.Registry, s.Health
-	return s.Run(ctx, func(ctx context.Context) error { return ingest.Run(ctx, cfg) })
+	return func(ctx context.Context, s *serve.Service) error {
+		cfg.Logger, cfg.Registerer, cfg.Health = s.Logger, s.Registry, s.Health
+		return ingest.Run(ctx, cfg)
+	}, err
 }
 
 // config turns the flags into values; all faults come together.

@@ -86,9 +86,9 @@ func (f Flags) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// Parse fills a struct of flags from a command line. done says that the command
+// parse fills a struct of flags from a command line. done says that the command
 // line asked for help only.
-func Parse(name, description, metricsAddress string, cli any, args []string, stdout, stderr io.Writer) (done bool, err error) {
+func parse(name, description, metricsAddress string, cli any, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	parser, err := kong.New(cli,
 		kong.Name(name),
 		kong.Description(description),
