@@ -157,7 +157,8 @@ func (l *Log) SignDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch
 func (l *Log) signDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch, error) {
 	records := make([]Record, len(values))
 	leaves := make([]merkle.Hash, len(values))
-	var s signer
+	s := signers.Get().(*signer)
+	defer signers.Put(s)
 	for i, value := range values {
 		r, leaf, err := s.sign(ring, value, signedAt)
 		if err != nil {
