@@ -45,9 +45,9 @@ func TestContainer(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	// What was on its way when the broker was killed may be missing: a few
-	// sessions may have lost their sessionEnd.
-	if o := finish(t, c, d, 5*time.Second); len(o.DAGs) < 50 {
+	// What was on its way while the broker was away may be missing: some sessions
+	// may have lost their sessionEnd.
+	if o := finish(t, c, d, 5*time.Second); len(o.DAGs) < 30 {
 		t.Errorf("%d DAGs of 60 sessions", len(o.DAGs))
 	}
 }

@@ -121,5 +121,8 @@ func producerOptions(prefix string) []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.MaxBufferedRecords(1 << 17),
 		kgo.RecordDeliveryTimeout(endTimeout),
+		// A broker that has just come back may not know a topic for a while. The
+		// default, four looks, is meant for looks that are seconds apart.
+		kgo.UnknownTopicRetries(100),
 	}
 }
