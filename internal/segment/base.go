@@ -66,7 +66,7 @@ func (o *Order) Found(s Sym) {
 }
 
 // Size is how many records the storage of the order is made for, about.
-func (o *Order) Size() int { return cap(o.StepPos) + cap(o.DecisionPos) }
+func (o *Order) Size() int { return max(cap(o.StepPos)+cap(o.DecisionPos), cap(o.winner.v)/2) }
 
 // InBase reports whether a record of a pass up to this one stands in the base.
 func (o *Order) InBase(r Ref) bool { return int(o.Pos(r)) < o.From }

@@ -21,6 +21,9 @@ const (
 	// keptRecords bounds the analyses that a partition keeps, in records; each
 	// counts as viewWeight more. A record takes some 200 bytes there.
 	keptRecords, viewWeight = 1 << 16, 64
+	// usualWeight is what a usual record adds to Segment.Weight: a record with a
+	// thousand ids counts as many.
+	usualWeight = 1000
 	// spareViews is how many analyses of sealed segments lend their storage.
 	spareViews = 8
 	// mostSkipped bounds how many turns close before a base is tried again.
@@ -61,7 +64,7 @@ func (p *Partition) viewOf(r *run) *view {
 	w := &p.views
 	w.list.renew(v)
 	w.size -= v.weight
-	v.weight = max(r.seg.Len(), v.order.Size()) + viewWeight
+	v.weight = max(r.seg.Len(), v.order.Size(), int(r.seg.Weight/usualWeight)) + viewWeight
 	w.size += v.weight
 	for w.size > keptRecords && w.list.first != v {
 		w.release(w.list.first)

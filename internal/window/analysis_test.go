@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"provstream/internal/acs"
 	"provstream/internal/reference/steptest"
 	"provstream/internal/segment"
 	"provstream/internal/window"
@@ -130,6 +131,37 @@ func TestWhatCrossesABase(t *testing.T) {
 		if !met[why] {
 			t.Errorf("crossing %d is never met", why)
 		}
+	}
+}
+
+// TestKeptAnalysesAreBounded: thousands of live runs keep no more analyses than
+// a partition may hold, and sealed ones none.
+func TestKeptAnalysesAreBounded(t *testing.T) {
+	const runs, steps = 2000, 40
+	cfg := window.DefaultConfig()
+	cfg.CompleteGrace, cfg.Grace = 0, 0
+	p := window.NewPartition(cfg)
+	emit := func(window.Emission) {}
+	var s acs.Step
+	most := 0
+	for k := range steps {
+		for run := range runs {
+			longRunStep(&s, run, k, steps, int64(k))
+			p.Apply(int64(k*runs+run), &s, emit)
+		}
+		n, size := p.KeptAnalyses()
+		if size > 1<<16 {
+			t.Fatalf("%d analyses of %d records are kept", n, size)
+		}
+		most = max(most, n)
+	}
+	if most < 500 || most == runs {
+		t.Errorf("%d analyses were kept", most)
+	}
+	p.Tick(runs*steps, 1000, emit)
+	p.Tick(runs*steps+1, 100_000, emit)
+	if n, size := p.KeptAnalyses(); n != 0 || size != 0 || p.Stats().OpenSteps != 0 {
+		t.Errorf("%d analyses of %d records are kept, %d records are open", n, size, p.Stats().OpenSteps)
 	}
 }
 

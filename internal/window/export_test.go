@@ -15,3 +15,12 @@ func (p *Partition) Paths() (whole, based, kept, unruly int, crossed [segment.Cr
 	w := &p.views.paths
 	return w.whole, w.based, w.kept, w.unruly, w.crossed
 }
+
+// KeptAnalyses tells how many analyses a partition keeps, and their size in
+// records.
+func (p *Partition) KeptAnalyses() (n, size int) {
+	for v := p.views.list.first; v != nil; v = v.links.next {
+		n++
+	}
+	return n, p.views.size
+}
