@@ -63,7 +63,8 @@ const (
 	// What one fetch may hold of one partition, and of all. The latter is not to
 	// be met before the former: where it ends a response, kfake forgets to list
 	// the aborted transactions in it.
-	partitionBytes = 64 << 10
+	partitionBytes = 512 << 10
+	alignedBytes   = 64 << 10 // where partitions are kept side by side: the grain of that
 	fetchBytes     = 96 << 20
 
 	// defaultMessageBytes is the brokers' message.max.bytes.

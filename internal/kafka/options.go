@@ -45,6 +45,10 @@ func (l *Loop) options() []kgo.Opt {
 	if l.spec.Resets {
 		reset = kgo.NewOffset().AtStart()
 	}
+	perPartition := int32(partitionBytes)
+	if l.spec.Align > 0 {
+		perPartition = alignedBytes
+	}
 	opts := []kgo.Opt{
 		kgo.WithLogger(NewLogger(l.log)),
 		kgo.ConsumerGroup(l.cfg.Group),
@@ -64,7 +68,7 @@ func (l *Loop) options() []kgo.Opt {
 		kgo.FetchMaxWait(l.cfg.FetchWait),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.BrokerMaxReadBytes(fetchBytes + 16<<20), // a fetch may exceed its limit by a batch
-		kgo.FetchMaxPartitionBytes(partitionBytes),
+		kgo.FetchMaxPartitionBytes(perPartition),
 		kgo.MetadataMaxAge(metadataAge),
 		kgo.OnPartitionsAssigned(l.assigned),
 		kgo.OnPartitionsRevoked(l.lost),
