@@ -23,6 +23,7 @@ type reconcileCmd struct {
 	JWKS        string   `name:"jwks" help:"File with the pinned public keys (JWK Set). Of --dir the default is its jwks.json." placeholder:"FILE" type:"existingfile"`
 	Key         []string `help:"File with one more pinned public key (JWK)." placeholder:"FILE" type:"existingfile"`
 	Lineage     bool     `help:"Recompute every turn, session and DAG from prov.steps." default:"true" negatable:""`
+	Partition   []int32  `help:"Look only at the runs in these partitions of the prov.* topics: a large deployment in parts." placeholder:"N"`
 	Drained     bool     `help:"Nothing is under way: what is not read, not sealed or not signed yet counts as missing."`
 
 	Ingest  readerFlags `embed:"" group:"As ingest was configured"`
@@ -122,7 +123,7 @@ func (c *reconcileCmd) options(g *globals) (reconcile.Options, error) {
 			LateGrace: w.LateGrace, LateRetention: w.LateRetention, IdleRetention: w.IdleRetention,
 			MaxRunWeight: w.MaxRunWeight, MaxOpenSteps: w.MaxOpenSteps, MaxRunIDs: w.MaxRunIDs,
 		},
-		Lineage: c.Lineage, Drained: c.Drained, Keys: keys, DeadLetterReference: c.Ingest.DeadLetterValue == "reference",
+		Lineage: c.Lineage, Only: c.Partition, Drained: c.Drained, Keys: keys, DeadLetterReference: c.Ingest.DeadLetterValue == "reference",
 		Progress: func(topic string, partition int32, n int64) { g.progress("%s/%d: %d records", topic, partition, n) },
 	}, errors.Join(faults...)
 }

@@ -98,6 +98,32 @@ func newOracle(src Source, opt Options, partitions []Partition) *oracle {
 	return o
 }
 
+// choose leaves only the partitions that are to be looked at. Coverage is about
+// hook partitions and stays whole.
+func (o *oracle) choose() error {
+	if len(o.opt.Only) == 0 {
+		return nil
+	}
+	for _, p := range o.opt.Only {
+		if p < 0 || p >= o.count {
+			return fmt.Errorf("partition %d: there are %d", p, o.count)
+		}
+	}
+	for _, base := range flow {
+		if base == topics.Coverage || base == topics.DeadLetter {
+			continue
+		}
+		o.partitions[base] = slices.DeleteFunc(o.partitions[base], func(p Partition) bool { return !slices.Contains(o.opt.Only, p.Index) })
+	}
+	o.note("only the runs of partitions %v of %d were looked at", o.opt.Only, o.count)
+	return nil
+}
+
+// looksAt tells whether a run is one of those that are looked at.
+func (o *oracle) looksAt(runKey string) bool {
+	return len(o.opt.Only) == 0 || slices.Contains(o.opt.Only, topics.Partition([]byte(runKey), o.count))
+}
+
 // ahead reports whether a raw record lies beyond what coverage accounts for: it
 // was read since.
 func (o *oracle) ahead(c coord) bool {

@@ -84,6 +84,10 @@ type Options struct {
 	Drained bool
 	// DeadLetterReference: dead letters hold no values.
 	DeadLetterReference bool
+	// Only, if not empty, names the partitions of the prov.* topics whose runs are
+	// looked at. All hook records are read, those of other runs are not held: what
+	// is too large for the memory is judged in parts.
+	Only []int32
 	// Progress, if set, is told what is being read.
 	Progress func(topic string, partition int32, records int64)
 	// MaxProblems bounds the list in the report; the counts go on. 0: 10,000.
@@ -170,6 +174,9 @@ func Run(ctx context.Context, src Source, opt Options) (Report, error) {
 		return Report{}, err
 	}
 	o := newOracle(src, opt, partitions)
+	if err := o.choose(); err != nil {
+		return Report{}, err
+	}
 	for _, phase := range []func(context.Context) error{
 		o.readHeads, o.readCoverage, o.readInputs, o.readDeadLetters, o.readSteps, o.readOutputs, o.readDAGs, o.closeLogs,
 	} {

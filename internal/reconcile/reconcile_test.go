@@ -34,6 +34,32 @@ func TestHolds(t *testing.T) {
 		report.DAGs, report.Turns, report.Sessions)
 }
 
+// TestParts: the partitions one by one give what the whole gives, and what is
+// wrong in one is seen in that one.
+func TestParts(t *testing.T) {
+	r := record(t, generate.Config{Seed: 3, Sessions: 20, Faults: []string{"not_json", "not_strict", "copies"}})
+	whole := r.reconcile(t)
+	var nodes, dags, copies int64
+	for p := range int32(partitions) {
+		part := r.reconcile(t, p)
+		if !part.Holds || part.Nodes == 0 || part.Nodes == whole.Nodes {
+			t.Errorf("partition %d: %+v", p, part)
+		}
+		nodes, dags, copies = nodes+part.Nodes, dags+part.DAGs, copies+part.Copies
+	}
+	if nodes != whole.Nodes || dags != whole.DAGs || copies != whole.Copies {
+		t.Errorf("%d nodes, %d DAGs, %d copies in parts; %+v", nodes, dags, copies, whole)
+	}
+	i := slices.IndexFunc(r.records[topics.Steps], func(x *reconcile.Record) bool { return x.Partition == 1 && x.Key != nil })
+	r.records[topics.Steps] = slices.Delete(r.records[topics.Steps], i, i+1)
+	if part := r.reconcile(t, 0); !part.Holds {
+		t.Errorf("what is missing in partition 1 is told of partition 0: %v", part.Problems)
+	}
+	if part := r.reconcile(t, 1); part.Holds {
+		t.Error("a step is missing in partition 1, and nothing is told")
+	}
+}
+
 // TestSweep removes, repeats and alters records of each topic, one at a time,
 // and the oracle notices each.
 func TestSweep(t *testing.T) {

@@ -300,9 +300,9 @@ func (r *recorded) signBatch(t *testing.T, log *evidence.Log, topic string, valu
 	return b
 }
 
-func (r *recorded) reconcile(t *testing.T) reconcile.Report {
+func (r *recorded) reconcile(t *testing.T, only ...int32) reconcile.Report {
 	t.Helper()
-	report, err := reconcile.Run(context.Background(), r, reconcile.Options{Windows: r.windows, Lineage: true, Keys: r.pinned, Drained: true})
+	report, err := reconcile.Run(context.Background(), r, reconcile.Options{Windows: r.windows, Lineage: true, Keys: r.pinned, Drained: true, Only: only})
 	if err != nil {
 		t.Fatal(err)
 	}
