@@ -60,6 +60,17 @@ func Inspect(ctx context.Context, c *kafka.Cluster, cfg Config, partition int32,
 	if err != nil || stored == nil && in.Committed < 0 {
 		return i, err
 	}
+	// A service at work commits while this looks: its state may be of a
+	// transaction after the offsets that were read.
+	if stored != nil && stored.Next > in.Committed {
+		later, err := c.Committed(ctx, cfg.Group)
+		if err != nil {
+			return i, err
+		}
+		if o, ok := later.Lookup(in.Topic, partition); ok && o.At >= stored.Next {
+			in.Committed, i.Committed, i.End = stored.Next, stored.Next, max(i.End, stored.Next)
+		}
+	}
 	if err := s.checkState(in, stored); err != nil {
 		i.Fault = err.Error()
 	}

@@ -157,37 +157,41 @@ func (p *patient) state(ctx context.Context) error {
 // logs: do the signer's offsets belong to the newest heads that it has signed.
 func (p *patient) logs(ctx context.Context) error {
 	group := kafka.DefaultGroup(p.cfg.Flags.Prefix, signer.Service)
+	input := map[string]string{p.cfg.Flags.Topic(topics.DAGs): p.cfg.Flags.Topic(topics.Runs), p.cfg.Flags.Topic(topics.Coverage): p.cfg.Flags.Topic(topics.Coverage)}
+	type head struct {
+		origin, topic string
+		partition     int32
+		next          int64
+	}
+	var heads []head
+	for partition := range p.partitions(ctx) {
+		newest, err := p.newestHeads(ctx, partition)
+		if err != nil {
+			return err
+		}
+		for _, origin := range slices.Sorted(mapsKeys(newest)) {
+			// The origin is <deployment>/<topic>/<partition>.
+			if parts := strings.Split(origin, "/"); len(parts) >= 3 && input[parts[len(parts)-2]] != "" {
+				heads = append(heads, head{origin, input[parts[len(parts)-2]], partition, newest[origin]})
+			}
+		}
+	}
+	// After the heads: a signer at work commits meanwhile.
 	committed, err := p.c.Committed(ctx, group)
 	if err != nil {
 		return err
 	}
-	input := map[string]string{p.cfg.Flags.Topic(topics.DAGs): p.cfg.Flags.Topic(topics.Runs), p.cfg.Flags.Topic(topics.Coverage): p.cfg.Flags.Topic(topics.Coverage)}
-	for partition := range p.partitions(ctx) {
-		heads, err := p.newestHeads(ctx, partition)
-		if err != nil {
-			return err
+	for _, h := range heads {
+		at := int64(-1)
+		if o, ok := committed.Lookup(h.topic, h.partition); ok {
+			at = o.At
 		}
-		for _, origin := range slices.Sorted(mapsKeys(heads)) {
-			// The origin is <deployment>/<topic>/<partition>.
-			rest, _, _ := cutLast(origin)
-			_, logged, _ := cutLast(rest)
-			at, ok := committed.Lookup(input[logged], partition)
-			if input[logged] == "" || ok && at.At >= heads[origin] {
-				continue
-			}
+		if at < h.next {
 			p.add(Error, "see docs/operations.md: Lost offsets", "the newest head of log %s was signed up to offset %d of %s/%d, but group %s goes on at %d: its offsets were reset",
-				origin, heads[origin], input[logged], partition, group, max(at.At, -1))
+				h.origin, h.next, h.topic, h.partition, group, at)
 		}
 	}
 	return nil
-}
-
-func cutLast(s string) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, '/')
-	if i < 0 {
-		return "", s, false
-	}
-	return s[:i], s[i+1:], true
 }
 
 // headsRead are the last checkpoints of a partition that are read: the newest of
