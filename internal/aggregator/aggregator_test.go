@@ -481,6 +481,15 @@ func TestStateThatDoesNotFitIsRefused(t *testing.T) {
 				}
 			}
 		}, "raise the retention"},
+		"partitions added": {func(t *testing.T, w *world) {
+			for _, topic := range topics.All() {
+				if topic.Partitioned {
+					if _, err := w.cluster.Admin.CreatePartitions(t.Context(), 1, w.Topic(topic.Name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}, "was made with 4 partitions, the topics have 5 now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {

@@ -257,6 +257,64 @@ func TestLoopRebalances(t *testing.T) {
 	})
 }
 
+// An instance that is back before its session times out finds its partitions where
+// it left them, and the others notice nothing: no partition of theirs is opened
+// again. One that stays away longer loses them.
+func TestLoopKeepsItsPlace(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		first := testConfig(c)
+		first.Instance, first.SessionTimeout = "a", 4*time.Second
+		second := first
+		second.Instance = "b"
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		var a, b kafka.Health
+		owns := func(h *kafka.Health) int { s := h.Status(); return s.Open + s.Opening }
+		stopA := startRelay(t, first, &a)
+		stopB := startRelay(t, second, &b)
+		n := 0
+		more := func() {
+			produce(t, cl, first.Topic(topics.Steps), n, n+1, c.Partitions)
+			n++
+			time.Sleep(20 * time.Millisecond)
+		}
+		for range 1000 {
+			if more(); owns(&a) == 2 && owns(&b) == 2 {
+				break
+			}
+		}
+		if err := stopB(); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 { // two seconds
+			if more(); owns(&a) != 2 {
+				t.Fatalf("a owns %d partitions while b is away for a moment", owns(&a))
+			}
+		}
+		stopB = startRelay(t, second, &b)
+		for range 300 {
+			if more(); owns(&a) != 2 {
+				t.Fatalf("a owns %d partitions when b is back", owns(&a))
+			}
+		}
+		if owns(&b) != 2 {
+			t.Fatalf("b owns %d partitions when it is back", owns(&b))
+		}
+		if err := stopB(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if more(); owns(&a) == 4 {
+				break
+			}
+		}
+		drained(t, first, n, c.Partitions)
+		if err := stopA(); err != nil {
+			t.Fatal(err)
+		}
+		checkRelay(t, first, n, c.Partitions)
+	})
+}
+
 // Each request of a transaction's life fails three times, in each way: before it
 // has happened, and after. (For the services, and each of their topics, package
 // pipeline does the same.)
