@@ -265,6 +265,9 @@ func (x *Process) Kill() {
 	<-x.ended
 }
 
+// Signal sends a signal and does not wait.
+func (x *Process) Signal(sig os.Signal) error { return x.cmd.Process.Signal(sig) }
+
 // Pause sends SIGSTOP, Resume SIGCONT.
 func (x *Process) Pause() error {
 	x.paused = true
