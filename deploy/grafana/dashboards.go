@@ -57,6 +57,8 @@ func common(service string) []Panel {
 		{Title: "Transactions by result", Unit: "ops", Exprs: []Expr{{rate("result", of("provstream_transactions_total", "")), "{{result}}"}}},
 		{Title: "Transaction duration", Unit: "s", Exprs: []Expr{{quantile("0.5"), "p50"}, {quantile("0.99"), "p99"}}},
 		{Title: "Lag by partition", Unit: "s", Exprs: []Expr{{"topk(10, max by (topic, partition) (" + of("provstream_consumer_lag_seconds", "") + "))", "{{topic}}/{{partition}}"}}},
+		{Title: "Held by an open transaction", Unit: "s", About: "For how long nobody can read on; ours take ten seconds at most.",
+			Exprs: []Expr{{"topk(10, max by (topic, partition) (" + of("provstream_consumer_held_seconds", "") + "))", "{{topic}}/{{partition}}"}}},
 		{Title: "Output", Unit: "Bps", Exprs: []Expr{{"sum(rate(" + of("provstream_output_bytes_total", "") + "[$__rate_interval]))", "bytes"}}},
 		{Title: "Memory", Unit: "bytes", Exprs: []Expr{{fmt.Sprintf("process_resident_memory_bytes{job=%q}", "provstream-"+service), "{{instance}}"}}},
 	}
