@@ -164,16 +164,16 @@ func (l *longLog) end(r *longRun, s *acs.Step) {
 // work is a member of a turn.
 func (l *longLog) work(r *longRun, s *acs.Step) {
 	s.Method = l.pick("method", acs.MethodUserMessage, acs.MethodAgentResponse, acs.MethodKnowledgeRetrieval, acs.MethodToolCallRequest,
-		acs.MethodToolCallResult, acs.MethodToolCallResult, acs.MethodMemoryStore, acs.MethodPostCompact, acs.MethodSubagentStart, acs.MethodSkillLoad)
+		acs.MethodToolCallRequest, acs.MethodToolCallRequest, acs.MethodToolCallResult, acs.MethodToolCallResult, acs.MethodToolCallResult, acs.MethodMemoryStore, acs.MethodPostCompact, acs.MethodSubagentStart, acs.MethodSkillLoad)
 	switch s.Method {
 	case acs.MethodToolCallRequest:
 		s.Tool = "x"
 		r.calls = append(r.calls, s.StepID)
 	case acs.MethodToolCallResult:
 		s.Tool = "x"
-		if n := len(r.calls); n > 0 && l.percent("named", 70) {
-			s.RequestIDRef = rapid.SampledFrom(r.calls).Draw(l.t, "call")
-		} else if l.percent("dangling", 30) {
+		if n := len(r.calls); n > 0 && l.percent("named", 50) {
+			s.RequestIDRef = rapid.SampledFrom(r.calls[max(0, n-6):]).Draw(l.t, "call")
+		} else if l.percent("dangling", 10) {
 			s.RequestIDRef = l.near("ref", 3)
 		}
 	case acs.MethodPostCompact:
