@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"provstream/internal/canary"
+	"provstream/internal/codec"
 	"provstream/internal/fleet"
 	"provstream/internal/generate"
 	"provstream/internal/kafka"
@@ -151,6 +152,25 @@ func TestAlertOnTicksThatFail(t *testing.T) {
 	w.send(t, 2, 4)
 	until(t, "looks fail", func() bool { return sum(w.gather(t), "provstream_aggregator_clock_observe_errors_total") > 3 })
 	evaluate(t, [][]*dto.MetricFamily{before, w.gather(t)}, time.Now(), []string{"ProvstreamTicksFail"}, []string{"ProvstreamTicksFail"})
+}
+
+// The aggregator's host was an hour ahead: a tick of that hour stands in the log.
+func TestAlertOnAClockThatIsAhead(t *testing.T) {
+	w := newWorld(t, nil)
+	w.send(t, 1, 4)
+	w.drained(t)
+	before := w.gather(t)
+	cl := w.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	tick := codec.AppendTick(nil, time.Now().Add(time.Hour).UnixMilli())
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: w.Topic(topics.Steps), Partition: 1, Value: tick}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the clock is ahead", func() bool {
+		return sum(w.gather(t), "provstream_aggregator_log_clock_timestamp_seconds", "partition", "1") > float64(time.Now().Add(time.Minute).Unix())
+	})
+	from := time.Now()
+	evaluate(t, [][]*dto.MetricFamily{before, before}, from, []string{"ProvstreamClockAhead"}, nil)
+	evaluate(t, [][]*dto.MetricFamily{before, w.gather(t)}, from, []string{"ProvstreamClockAhead"}, []string{"ProvstreamClockAhead"})
 }
 
 // More steps are open than a partition may hold.

@@ -147,6 +147,12 @@ func (p *patient) state(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if i.Clock != nil {
+			if ahead := time.Until(time.UnixMilli(*i.Clock)); ahead > p.cfg.Tolerance {
+				p.add(Error, "synchronise the clocks of the aggregator's hosts (NTP); see docs/operations.md: ProvstreamClockAhead",
+					"partition %d: the log's clock is %s ahead of this host's: nothing is sealed by time until then", partition, ahead.Round(time.Millisecond))
+			}
+		}
 		if i.Fault != "" {
 			p.add(Error, "see docs/operations.md: Lost state topic, Lost offsets", "partition %d: %s", partition, i.Fault)
 		}

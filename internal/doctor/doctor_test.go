@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/aggregator"
+	"provstream/internal/codec"
 	"provstream/internal/doctor"
 	"provstream/internal/ingest"
 	"provstream/internal/kafka"
@@ -188,6 +189,11 @@ func plants() []planted {
 				w.t.Fatal(err)
 			}
 		}, "state", doctor.Error, "the group was deleted", "Lost offsets"},
+		{"a clock that was ahead", func(w *world) {
+			w.produce(topics.Steps, &kgo.Record{Value: codec.AppendTick(nil, time.Now().Add(time.Hour).UnixMilli())})
+			w.send(hook, time.Now(), rejected)
+			w.pipeline(4 * time.Second)
+		}, "state", doctor.Error, "ahead of this host's", "NTP"},
 		{"signer's offsets reset", func(w *world) {
 			w.send(hook, time.Now(), rejected)
 			w.signed(6 * time.Second)
