@@ -131,6 +131,13 @@ func (f *Facts) Start(graph *dag.Graph, turns Turns) {
 	}
 }
 
+// Forget lets go of what belongs to the segment and its run.
+func (f *Facts) Forget() {
+	clear(f.All)
+	clear(f.listed.earlier)
+	f.All, f.recalled, f.stopped = f.All[:0], nil, nil
+}
+
 // Keep makes the state the base, as the order's Keep does.
 func (f *Facts) Keep() {
 	f.heads.Keep()

@@ -60,8 +60,14 @@ type dictChange[K comparable, V any] struct {
 	had bool
 }
 
+// keptEntries bounds the storage that a Dict keeps from segment to segment.
+const keptEntries = 1 << 10
+
 // Reset empties the map.
 func (d *Dict[K, V]) Reset() {
+	if len(d.m) > keptEntries {
+		d.m, d.log = nil, nil
+	}
 	clear(d.m)
 	clear(d.log)
 	d.log, d.logged = d.log[:0], false

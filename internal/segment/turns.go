@@ -182,12 +182,12 @@ func (o *Order) recallTurn(turn Sym) {
 	g, t := o.Seg, &o.Turns
 	m := o.Mem.Turn(g.Syms.Bytes(turn))
 	payload := None
-	if start := t.Start(turn); m.Started {
-		payload = g.Syms.optional(m.PayloadParent)
-	} else if start >= 0 {
+	if start := t.Start(turn); start >= 0 {
 		payload = g.Boundary(&g.Steps[start]).PayloadParent
 	}
-	if m.Started {
+	if m.Started { // the segment's own is a further one
+		o.Unruly = o.Unruly || payload != None
+		payload = g.Syms.optional(m.PayloadParent)
 		t.start.Set(turn, Earlier+1)
 	}
 	o.setParent(turn, g.Syms.optional(m.FirstParent))

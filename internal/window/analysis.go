@@ -89,11 +89,21 @@ func (w *views) release(v *view) {
 	w.list.remove(v)
 	w.size -= v.weight
 	v.owner.view = nil
-	v.owner, v.run, v.seg, v.weight = nil, nil, nil, 0
+	v.owner, v.weight = nil, 0
+	v.forget()
 	v.margin, v.skip, v.failures, v.streak = 0, 0, 0, 0
 	if len(w.spare) < spareViews && v.order.Size() <= keptSymbols {
 		w.spare = append(w.spare, v)
 	}
+}
+
+// forget lets go of the run and its segment; the storage stays.
+func (v *view) forget() {
+	v.run, v.seg, v.based = nil, nil, false
+	v.order.Seg, v.order.Mem = nil, nil
+	v.sums, v.soFar, v.spare = nil, nil, sessionTotals{}
+	v.telling.Reset(nil)
+	v.facts.Forget()
 }
 
 // analyze puts a run's open segment in order, finds its mints, edges and facts,

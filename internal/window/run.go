@@ -114,7 +114,7 @@ func (p *Partition) forget(r *run) {
 	p.settled(r)
 	p.unsave(r)
 	if p.view.run == r {
-		p.view.run = nil
+		p.view.forget()
 	}
 	p.gone = append(p.gone, goneRun{key: r.key, first: r.firstOffset, last: r.lastOffset})
 }

@@ -209,7 +209,7 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	r.seg, r.turnBySym, r.segTurns, r.inside = nil, nil, nil, nil
 	r.dirty, r.replaced = false, false
 	large := v.order.Seg.Syms.Len() > keptSymbols
-	v.run, v.seg = nil, nil
+	v.forget()
 	p.views.release(r.view)
 	if large {
 		p.view, p.text = view{}, nil

@@ -61,7 +61,7 @@ type longRun struct {
 	calls   []string // without a result
 }
 
-// often is true n times in a hundred.
+// percent is true n times in a hundred.
 func (l *longLog) percent(name string, n int) bool { return rapid.IntRange(0, 99).Draw(l.t, name) < n }
 
 func (l *longLog) draft() draft {
