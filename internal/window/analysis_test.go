@@ -134,6 +134,39 @@ func TestWhatCrossesABase(t *testing.T) {
 	}
 }
 
+// TestTurnsToldOfSeveralOuterTurns: which of them counts depends on the order of
+// the turn's records, so there is no base.
+func TestTurnsToldOfSeveralOuterTurns(t *testing.T) {
+	later := func(n int) []string {
+		return slices.Concat(turnLines(n), turnLines(n+1), turnLines(n+2), turnLines(n+3))
+	}
+	for _, c := range []struct {
+		name  string
+		lines []string
+	}{
+		{"by their metadata", slices.Concat(turnLines(1, "x userMessage turn=t9 parent=t1", "y userMessage turn=t9 parent=t8"), later(2))},
+		{"by two turnStarts", slices.Concat(turnLines(1, "x turnStart payloadturn=t9", "y turnStart payloadturn=t9 payloadparent=t1"), later(2))},
+		{"by turnStart and metadata", slices.Concat(turnLines(1, "y userMessage turn=t9 parent=t8", "x turnStart payloadturn=t9 payloadparent=t1"), later(2))},
+		{"by a turnStart behind a seal", slices.Concat(turnLines(1, "x turnStart payloadturn=t9"), later(2),
+			[]string{"7000 y turnStart payloadturn=t9 payloadparent=t1", "7001 z userMessage turn=t9"}, later(8))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := window.DefaultConfig()
+			cfg.CompleteGrace, cfg.Grace, cfg.MaxRunWeight = 0, 0, 12_000
+			plain, based := window.NewPartition(cfg), window.NewPartition(cfg)
+			plain.AnalyseOnBases(1<<30, 1)
+			based.AnalyseOnBases(1, 2)
+			want := play(t, plain, c.lines)
+			expectLines(t, play(t, based, c.lines), want)
+			var seen paths
+			seen.add(based)
+			if seen.unruly == 0 {
+				t.Errorf("no turn was found out: %+v", seen)
+			}
+		})
+	}
+}
+
 // TestKeptAnalysesAreBounded: thousands of live runs keep no more analyses than
 // a partition may hold, and sealed ones none.
 func TestKeptAnalysesAreBounded(t *testing.T) {
