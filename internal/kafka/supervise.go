@@ -23,7 +23,9 @@ func Supervise(ctx context.Context, log *slog.Logger, life func(context.Context)
 		case IsFatal(err):
 			return err
 		}
-		if time.Since(began) > time.Minute {
+		// A life that was longer than any pause was a good one: what ended it (a
+		// freeze, a network that was cut) has nothing to do with its start.
+		if time.Since(began) > longest {
 			pause = first
 		}
 		log.Error("starting again from what is committed", "error", err, "pause", pause)
