@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"provstream/internal/acs"
 	"provstream/internal/reference/steptest"
 	"provstream/internal/segment"
@@ -132,6 +134,36 @@ func TestWhatCrossesABase(t *testing.T) {
 			t.Errorf("crossing %d is never met", why)
 		}
 	}
+}
+
+// TestBasesDoNotShow: what is emitted is the same whether segments are analysed
+// on bases or always in one pass. It is faster than the reference, and so looks
+// at more and longer logs.
+func TestBasesDoNotShow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		settings, log := steptest.DrawLongSettings(t), []steptest.Event(nil)
+		if rapid.Bool().Draw(t, "long runs") {
+			log = steptest.DrawLongLog(t, 300)
+		} else {
+			log = steptest.DrawLog(t, 150)
+		}
+		cfg, err := configOf(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, based := window.NewPartition(cfg), partitions(t, nil)(cfg)
+		plain.AnalyseOnBases(1<<30, 1)
+		for i, e := range log {
+			var want, got []window.Emission
+			feed(plain, int64(i), e, func(e window.Emission) { want = append(want, e) })
+			feed(based, int64(i), e, func(e window.Emission) { got = append(got, e) })
+			for k := range max(len(want), len(got)) {
+				if k >= len(want) || k >= len(got) || want[k].ID != got[k].ID || string(want[k].Value) != string(got[k].Value) {
+					t.Fatalf("event %d (%s): %d emissions, want %d; they differ from %d\n%s", i, describe(e), len(got), len(want), k, printLog(log[:i+1]))
+				}
+			}
+		}
+	})
 }
 
 // TestTurnsToldOfSeveralOuterTurns: which of them counts depends on the order of
