@@ -141,7 +141,11 @@ func TestWhatCrossesABase(t *testing.T) {
 // at more and longer logs.
 func TestBasesDoNotShow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		settings, log := steptest.DrawLongSettings(t), []steptest.Event(nil)
+		settings := steptest.DrawSettings(t)
+		if rapid.Bool().Draw(t, "long settings") {
+			settings = steptest.DrawLongSettings(t)
+		}
+		var log []steptest.Event
 		if rapid.Bool().Draw(t, "long runs") {
 			log = steptest.DrawLongLog(t, 300)
 		} else {
