@@ -39,9 +39,11 @@ func TestRollingRestart(t *testing.T) {
 
 const (
 	rollRate      = 400 // records a second
-	longestStop   = 5 * time.Second
-	longestReturn = 15 * time.Second
-	longestStall  = 12 * time.Second
+	// What they are on a machine that is busy with other things, too; on an idle one
+	// stops and returns take a second and a half, and nothing stands still longer.
+	longestStop   = 15 * time.Second
+	longestReturn = 30 * time.Second
+	longestStall  = 30 * time.Second
 	// A group's leader that restarts gives the plan anew, once; a look may see one
 	// rebalance as two.
 	mostRebalances = 6
