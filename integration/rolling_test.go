@@ -38,7 +38,7 @@ func TestRollingRestart(t *testing.T) {
 }
 
 const (
-	rollRate      = 400 // records a second
+	rollRate = 400 // records a second
 	// What they are on a machine that is busy with other things, too; on an idle one
 	// stops and returns take a second and a half, and nothing stands still longer.
 	longestStop   = 15 * time.Second
