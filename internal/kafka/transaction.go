@@ -136,10 +136,15 @@ func (l *Loop) positions(ctx context.Context) error {
 		if o, ok := committed.Lookup(key.Topic, key.Partition); ok {
 			theirs = o.At
 		}
-		// Where it knows of no commit it goes on at the start. (Or the partition has
-		// just moved away; then coming back is as good.)
-		if own := mine[key.Topic][key.Partition].Offset; max(0, own) != max(0, theirs) {
-			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, own, theirs)
+		o, known := mine[key.Topic][key.Partition]
+		switch {
+		case !known && theirs > 0:
+			// It goes on at the start, after a first commit that it takes for
+			// aborted; or it has lost the partition, and coming back is as good.
+			return fmt.Errorf("%s/%d: %d is committed, and the client knows of no commit: it has lost the partition, or the transaction committed after all",
+				key.Topic, key.Partition, theirs)
+		case known && max(0, o.Offset) != max(0, theirs):
+			return fmt.Errorf("%s/%d: the client goes on at %d, but %d is committed: the transaction committed after all", key.Topic, key.Partition, o.Offset, theirs)
 		}
 	}
 	return nil
