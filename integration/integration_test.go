@@ -299,10 +299,20 @@ func kill(t *testing.T, c *kafkatest.Cluster, d *processes.Deployment, victim st
 // that takes the wall clock, or the time of the records it happens to have, for
 // the time of the log fails this.
 func TestBacklog(t *testing.T) {
-	for _, frozen := range [][]string{processes.Services, {"ingest"}, {"aggregator"}, {"signer"}} {
-		t.Run(strings.Join(frozen, "-"), func(t *testing.T) {
-			t.Parallel() // it waits most of the time
-			each(t, func(t *testing.T, c *kafkatest.Cluster) { backlog(t, c, frozen) })
+	if testing.Short() {
+		t.Skip("SKIPPED: starts processes; not with -short")
+	}
+	for _, on := range []struct {
+		name  string
+		start func(testing.TB, kafkatest.Options) *kafkatest.Cluster
+	}{{"kfake", kafkatest.Loopback}, {"kafka", kafkatest.Real}} {
+		t.Run(on.name, func(t *testing.T) {
+			for _, frozen := range [][]string{processes.Services, {"ingest"}, {"aggregator"}, {"signer"}} {
+				t.Run(strings.Join(frozen, "-"), func(t *testing.T) {
+					t.Parallel() // it waits most of the time
+					backlog(t, on.start(t, kafkatest.Options{}), frozen)
+				})
+			}
 		})
 	}
 }
