@@ -162,7 +162,7 @@ func (a *agent) send(ctx context.Context) error {
 	}
 	for r := range g.All() {
 		time.Sleep(2 * time.Millisecond) // there is to be time for the kills
-		if there.Has(r.Topic) { // what is no hook of ACS's has no topic here
+		if there.Has(r.Topic) {          // what is no hook of ACS's has no topic here
 			if err := a.one(ctx, r); err != nil {
 				return err
 			}
