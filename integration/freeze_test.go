@@ -14,8 +14,9 @@ import (
 )
 
 // awake is how long after SIGCONT the first signed DAG may come, the grace of its
-// run (2 s) included. Measured on two cores: 4 s, 6 s beside other work. Services that wait for
-// something to time out after they were thrown out of their group take 30 s.
+// run (2 s) included. Measured on two cores: 4 s, 6 s beside other work. Services
+// that wait for something to time out after they were thrown out of their group
+// take 30 s.
 const awake = 12 * time.Second
 
 // arrivals are the moments at which signed DAGs became visible.
