@@ -249,6 +249,13 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	g.dedupe[slot] = i + 1
 	g.added(s)
 	g.Unnamed = g.Unnamed || st.Hook == acs.HookToolCallResult && !st.Rejected && st.RequestIDRef == None
+	return g.contend(i)
+}
+
+// contend notes which step a step_id names now that step i has it, too.
+func (g *Segment) contend(i int32) Added {
+	st := &g.Steps[i]
+	id := st.StepID
 	if st.Rejected {
 		g.rejected = extend(g.rejected, g.Syms.Len())
 		if r := g.rejected[id]; r == 0 || g.CompareSteps(i, r-1) < 0 {
