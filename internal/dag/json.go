@@ -234,10 +234,6 @@ func (w *writer) stepAttributes(r segment.Ref, s *segment.Step) {
 	if g.Order.Standing[i] == segment.Counted {
 		provs = seg.Provs(s)
 	}
-	outcome := m.Outcome
-	if s.Hook == acs.HookTurnEnd && !s.Rejected {
-		outcome = seg.Boundary(s).Outcome
-	}
 	w.first = true
 	w.b = append(w.b, '{')
 	w.strings(`,"anomalies":`, w.codes(r))
@@ -246,11 +242,7 @@ func (w *writer) stepAttributes(r segment.Ref, s *segment.Step) {
 	}
 	w.sym(`,"capability":`, s.Capability)
 	if s.Hook == acs.HookSubagentStop && len(provs) > 0 {
-		w.startSet()
-		for j := range provs {
-			w.syms = append(w.syms, seg.Parents(&provs[j])...)
-		}
-		w.set(`,"child_derived_from":`)
+		w.parents(`,"child_derived_from":`, provs)
 	}
 	w.sym(`,"exit_status":`, s.ExitStatus)
 	if g.inferredLineage[i] {
@@ -259,7 +251,7 @@ func (w *writer) stepAttributes(r segment.Ref, s *segment.Step) {
 	w.depth(provs)
 	w.sym(`,"method":`, s.Method)
 	w.origins(provs)
-	w.sym(`,"outcome":`, outcome)
+	w.sym(`,"outcome":`, outcome(seg, s))
 	w.ids(provs)
 	if s.Skewed {
 		w.name(`,"recorded_at":`)
@@ -281,6 +273,23 @@ func (w *writer) stepAttributes(r segment.Ref, s *segment.Step) {
 		w.unresolved(r, provs)
 	}
 	w.b = append(w.b, '}')
+}
+
+// outcome is that of a turnEnd, or of what else has one.
+func outcome(seg *segment.Segment, s *segment.Step) segment.Sym {
+	if s.Hook == acs.HookTurnEnd && !s.Rejected {
+		return seg.Boundary(s).Outcome
+	}
+	return seg.More(s).Outcome
+}
+
+// parents writes derived_from of all objects as a set.
+func (w *writer) parents(name string, provs []segment.Prov) {
+	w.startSet()
+	for i := range provs {
+		w.syms = append(w.syms, w.g.Order.Seg.Parents(&provs[i])...)
+	}
+	w.set(name)
 }
 
 func (w *writer) decisionNode(node int32, r segment.Ref) {
