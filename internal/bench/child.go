@@ -84,7 +84,11 @@ func Child(ctx context.Context, config string, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("service", cfg.Name)
+	level := slog.LevelWarn
+	if cfg.Name == broker {
+		level = slog.LevelError // it warns of every request that takes long on a busy machine
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("service", cfg.Name)
 	var life func() error
 	if cfg.Name == broker {
 		b, err := embedded.Start(ctx, embedded.Config{DataDir: cfg.DataDir, Partitions: cfg.Partitions, Prefix: cfg.Prefix, Log: log})
