@@ -19,7 +19,6 @@ import (
 	"provstream/internal/embedded"
 	"provstream/internal/kafka"
 	"provstream/internal/pipeline"
-	"provstream/internal/serve"
 	"provstream/internal/window"
 )
 
@@ -98,7 +97,6 @@ func Child(ctx context.Context, config string, stdin io.Reader, stdout, stderr i
 		_ = json.NewEncoder(stdout).Encode(b.Addr)
 		life = b.Close
 	} else {
-		serve.TuneGC() // as the services' own programs do
 		p := pipeline.New(ctx, pipeline.Config{
 			Flags: kafka.Flags{Brokers: cfg.Brokers, Prefix: cfg.Prefix}, KeyDir: cfg.KeyDir, Window: cfg.Window,
 			ClockTolerance: cfg.Tolerance, NoTransactions: cfg.NoTransactions, Instance: "bench", Logger: log,

@@ -163,7 +163,6 @@ func New(name string, f Flags, stderr io.Writer) *Service {
 // Run runs the service beside its listener until ctx ends and the service has
 // stopped.
 func (s *Service) Run(ctx context.Context, service func(context.Context) error) error {
-	TuneGC()
 	stop, err := s.listen()
 	if err != nil {
 		return err
