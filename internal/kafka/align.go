@@ -78,7 +78,7 @@ func (l *Loop) findBacklog(committed kadm.OffsetResponses, topics []string) {
 	ends.Each(func(e kadm.ListedOffset) {
 		at := int64(0)
 		if o, ok := committed.Lookup(e.Topic, e.Partition); ok {
-			at = o.At
+			at = max(0, o.At)
 		}
 		delete(l.backlog, Partition{e.Topic, e.Partition})
 		if e.Err == nil && e.Offset > at {

@@ -150,9 +150,70 @@ func (c *Cluster) Features(ctx context.Context) error {
 // Committed are a group's committed offsets and their metadata, read as
 // stable: an open transaction that carries offsets is waited for. A group that
 // does not exist has none.
+//
+// Asked for all partitions of a group, brokers leave out those whose first commit
+// is still in an open transaction. Who must wait for that too uses [Cluster.CommittedOf].
 func (c *Cluster) Committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
+	return waitStable(ctx, group, func() (kadm.OffsetResponses, error) {
+		return c.Admin.FetchOffsets(kadm.RequireStable(ctx), group)
+	})
+}
+
+// CommittedOf is Committed for these partitions by name; the offset of one
+// without a commit is -1.
+func (c *Cluster) CommittedOf(ctx context.Context, group string, partitions map[string][]int32) (kadm.OffsetResponses, error) {
+	if len(partitions) == 0 {
+		return nil, nil // to ask for none is to ask for all
+	}
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = group
+	for topic, list := range partitions {
+		t := kmsg.NewOffsetFetchRequestGroupTopic()
+		t.Topic, t.Partitions = topic, list
+		g.Topics = append(g.Topics, t)
+	}
+	return waitStable(ctx, group, func() (kadm.OffsetResponses, error) {
+		req := kmsg.NewPtrOffsetFetchRequest()
+		req.RequireStable = true
+		req.Groups = append(req.Groups, g)
+		resp, err := req.RequestWith(ctx, c.Client)
+		if err != nil {
+			return nil, err
+		}
+		return offsetsOf(resp)
+	})
+}
+
+// offsetsOf reads the answer about one group. A topic that is gone has no commit.
+func offsetsOf(resp *kmsg.OffsetFetchResponse) (kadm.OffsetResponses, error) {
+	if len(resp.Groups) != 1 {
+		return nil, fmt.Errorf("%d groups in an answer about one", len(resp.Groups))
+	}
+	g := resp.Groups[0]
+	if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+		return nil, err
+	}
+	offsets := make(kadm.OffsetResponses)
+	for _, t := range g.Topics {
+		for _, p := range t.Partitions {
+			err := kerr.ErrorForCode(p.ErrorCode)
+			if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
+				continue
+			}
+			o := kadm.OffsetResponse{Offset: kadm.Offset{Topic: t.Topic, Partition: p.Partition, At: p.Offset, LeaderEpoch: p.LeaderEpoch}, Err: err}
+			if p.Metadata != nil {
+				o.Metadata = *p.Metadata
+			}
+			offsets.Add(o)
+		}
+	}
+	return offsets, nil
+}
+
+// waitStable asks until the answer is final.
+func waitStable(ctx context.Context, group string, ask func() (kadm.OffsetResponses, error)) (kadm.OffsetResponses, error) {
 	for {
-		offsets, err := c.Admin.FetchOffsets(kadm.RequireStable(ctx), group)
+		offsets, err := ask()
 		if err == nil {
 			err = offsets.Error()
 		}

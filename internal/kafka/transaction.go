@@ -123,7 +123,13 @@ func (l *Loop) endSession(ctx context.Context, commit bool) (committed bool, err
 // UNKNOWN_SERVER_ERROR) the client takes for aborted what may have committed;
 // it would then read, and write, a batch twice.
 func (l *Loop) positions(ctx context.Context) error {
-	committed, err := l.cluster.Committed(ctx, l.cfg.Group)
+	touched := make(map[string][]int32)
+	for key, w := range l.workers {
+		if w.touched {
+			touched[key.Topic] = append(touched[key.Topic], key.Partition)
+		}
+	}
+	committed, err := l.cluster.CommittedOf(ctx, l.cfg.Group, touched)
 	if err != nil {
 		return err
 	}

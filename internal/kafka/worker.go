@@ -49,14 +49,13 @@ type job struct {
 // of one assignment.
 type committedOnce func() (map[Partition]Input, error)
 
-// lookup is for partitions of these topics.
-func (l *Loop) lookup(topics ...string) committedOnce {
+func (l *Loop) lookup(of map[string][]int32) committedOnce {
 	return sync.OnceValues(func() (map[Partition]Input, error) {
-		offsets, err := l.cluster.Committed(l.life, l.cfg.Group)
+		offsets, err := l.cluster.CommittedOf(l.life, l.cfg.Group, of)
 		if err != nil {
 			return nil, err
 		}
-		l.findBacklog(offsets, topics)
+		l.findBacklog(offsets, slices.Collect(maps.Keys(of)))
 		m := make(map[Partition]Input)
 		for topic, partitions := range offsets {
 			for p, o := range partitions {
@@ -168,7 +167,7 @@ func (l *Loop) reopen(key Partition) {
 	l.session.client().PauseFetchPartitions(map[string][]int32{key.Topic: {key.Partition}})
 	w := l.workers[key]
 	w.stop()
-	l.start(key, l.lookup(key.Topic))
+	l.start(key, l.lookup(map[string][]int32{key.Topic: {key.Partition}}))
 }
 
 // rebalance applies the changes of the assignment since the last poll. While a
@@ -179,7 +178,7 @@ func (l *Loop) rebalance() error {
 	l.events = nil
 	l.mu.Unlock()
 	for _, e := range events {
-		committed := l.lookup(slices.Collect(maps.Keys(e.partitions))...)
+		committed := l.lookup(e.partitions)
 		for topic, partitions := range e.partitions {
 			for _, p := range partitions {
 				key := Partition{topic, p}
