@@ -157,8 +157,7 @@ func (l *Log) SignDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch
 func (l *Log) signDAGs(ring *keys.Ring, values [][]byte, signedAt int64) (*Batch, error) {
 	records := make([]Record, len(values))
 	leaves := make([]merkle.Hash, len(values))
-	s := signers.Get().(*signer)
-	defer signers.Put(s)
+	var s signer
 	for i, value := range values {
 		r, leaf, err := s.sign(ring, value, signedAt)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"sync"
 	"time"
 
 	"provstream/internal/jcs"
@@ -21,8 +20,6 @@ type signer struct {
 	reader  kindgi.Reader
 	message []byte
 }
-
-var signers = sync.Pool{New: func() any { return new(signer) }}
 
 // timeLayout is RFC 3339 with milliseconds, as every instant is printed.
 const timeLayout = "2006-01-02T15:04:05.000Z"
