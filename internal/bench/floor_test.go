@@ -5,8 +5,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"provstream/internal/codec"
 	"provstream/internal/fleet"
 	"provstream/internal/generate"
+	"provstream/internal/kafkatest"
 	"provstream/internal/window"
 )
 
@@ -29,17 +28,6 @@ type material struct {
 	other   [][]byte // values of prov.turns and prov.sessions
 }
 
-func sharedFleet() (string, bool) {
-	for dir, up := ".", 0; up < 6; dir, up = filepath.Join(dir, ".."), up+1 {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			name := filepath.Join(dir, "..", "shared", "fleet", "airline.jsonl.gz")
-			_, err := os.Stat(name)
-			return name, err == nil
-		}
-	}
-	return "", false
-}
-
 func makeMaterial(b *testing.B) (m material) {
 	b.Helper()
 	each := func(r *fleet.Record) error {
@@ -48,7 +36,7 @@ func makeMaterial(b *testing.B) (m material) {
 		return nil
 	}
 	var err error
-	if name, ok := sharedFleet(); ok {
+	if name, ok := kafkatest.FindShared(b, "fleet/airline.jsonl.gz"); ok {
 		err = fleet.ReadFile(name, nil, func(r fleet.Record) error { return each(&r) })
 	} else {
 		var g *generate.Generator

@@ -167,16 +167,24 @@ func ModuleRoot() (string, error) {
 	}
 }
 
-// Shared returns the path of a file in the shared folder beside the module, and
-// skips the test where it is not there.
-func Shared(t testing.TB, name string) string {
+// FindShared returns the path of a file in the shared folder beside the module;
+// ok is false where it is not there.
+func FindShared(t testing.TB, name string) (path string, ok bool) {
 	t.Helper()
 	root, err := ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(filepath.Dir(root), "shared", filepath.FromSlash(name))
-	if _, err := os.Stat(path); err != nil {
+	path = filepath.Join(filepath.Dir(root), "shared", filepath.FromSlash(name))
+	_, err = os.Stat(path)
+	return path, err == nil
+}
+
+// Shared is FindShared, and skips the test where the file is not there.
+func Shared(t testing.TB, name string) string {
+	t.Helper()
+	path, ok := FindShared(t, name)
+	if !ok {
 		t.Skipf("SKIPPED: ../shared/%s is not here", name)
 	}
 	return path
