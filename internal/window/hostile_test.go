@@ -19,13 +19,15 @@ import (
 // The hostile sessions: one producer does its worst, and the partition goes on.
 // Each session shares its partition with an ordinary one, whose emissions must
 // be what they are alone. Its cost is compared with that of ordinary sessions in
-// the same process, per kilobyte of weight (what the records weigh in memory
-// and in the DAG), so that nothing depends on the machine.
+// the same process, in CPU time per kilobyte of weight (what the records weigh in
+// memory and in the DAG), so that nothing depends on the machine: what a busy
+// machine adds is measured again, and the race detector's own cost is not judged.
 const (
 	costFactor = 25       // times the cost of ordinary records; a quadratic rule is hundreds of times
 	perMs      = 20       // records a millisecond of the log's time
 	tickEvery  = 100      // milliseconds
 	maxDAG     = 10 << 20 // what prov.runs takes (bytes)
+	attempts   = 4        // a quadratic rule is too slow in each of them
 )
 
 // hostile is one bad session, or many.
@@ -145,8 +147,7 @@ func ordinaryStep(s *acs.Step, k int, at int64) {
 }
 
 // ordinary measures ordinary sessions of 60 steps, twenty at a time.
-func ordinary(t *testing.T) float64 {
-	t.Helper()
+func ordinary() float64 {
 	best := 0.0
 	for range 3 {
 		out := drive(window.DefaultConfig(), 60_000, func(i int, s *acs.Step) {
@@ -162,7 +163,7 @@ func ordinary(t *testing.T) float64 {
 }
 
 func TestHostile(t *testing.T) {
-	normal := ordinary(t)
+	normal := ordinary()
 	t.Logf("an ordinary record costs %.0f ns a kB of weight", normal)
 	alone := map[int][]string{} // the bystander's emissions without company, by the number of records
 	for _, h := range hostiles() {
@@ -178,6 +179,11 @@ func TestHostile(t *testing.T) {
 				h.config(&cfg)
 			}
 			out := drive(cfg, h.records, h.make)
+			for again := 1; h.dear(out, normal) && again < attempts; again++ {
+				t.Logf("%.1f times: measured again", out.cost/normal)
+				normal = max(normal, ordinary())
+				out = drive(cfg, h.records, h.make)
+			}
 			t.Logf("%d records, %.1f MB of weight: %.0f ns a kB (%.1f times), longest call %v, %.1f MB held, %d DAGs, the largest %.1f MB",
 				h.records, float64(out.weight)/1e6, out.cost, out.cost/normal, out.longest, float64(out.held)/1e6, out.dags, float64(out.largest)/1e6)
 			h.judge(t, out, normal)
@@ -198,12 +204,16 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// dear reports whether a record costs too many times an ordinary one.
+func (h *hostile) dear(out *seen, normal float64) bool {
+	return !raceDetector && out.cost > max(h.factor, costFactor)*normal
+}
+
 // judge holds what a hostile log gave to the bounds.
 func (h *hostile) judge(t *testing.T, out *seen, normal float64) {
 	t.Helper()
-	factor := max(h.factor, costFactor)
-	if out.cost > factor*normal {
-		t.Errorf("a record costs %.0f times an ordinary one, more than %.0f", out.cost/normal, factor)
+	if h.dear(out, normal) {
+		t.Errorf("a record costs %.0f times an ordinary one, more than %.0f", out.cost/normal, max(h.factor, costFactor))
 	}
 	// What is kept: the open records, and of sealed runs the hashes, the totals
 	// of turns and the runs themselves (docs/rules.md, What is kept).
