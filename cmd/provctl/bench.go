@@ -26,6 +26,7 @@ type benchCmd struct {
 	Transactions string        `help:"on, off, or both by turns." enum:"on,off,both" default:"on"`
 	SealGrace    time.Duration `help:"The aggregator's --seal-grace. Not 0 for a backlog: the tick then orders hook topics that drain at different speeds." default:"1ms"`
 	Compression  string        `help:"Of the hook topics' batches: none, snappy, lz4 or zstd." default:"none"`
+	Written      string        `name:"service-compression" help:"The services' --compression: none, snappy, lz4 or zstd." default:"snappy"`
 	Disk         bool          `help:"Give the embedded broker a folder instead of memory."`
 	Runs         int           `help:"Measure so often; the median is told, with least and most." default:"1"`
 	Measure      string        `help:"drain, latency, or both, one after the other." enum:"drain,latency,both" default:"both"`
@@ -161,7 +162,7 @@ func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
 	w.SealGrace = c.SealGrace
 	cfg = bench.Config{
 		Flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix}, Copies: fleet.Copies{N: c.Copies, Parallel: c.Parallel, Salt: "bench"},
-		Partitions: c.Partitions, Replication: c.Replication, Window: w, Compression: c.Compression, PprofDir: c.Pprof,
+		Partitions: c.Partitions, Replication: c.Replication, Window: w, Compression: c.Compression, Written: c.Written, PprofDir: c.Pprof,
 		Command: []string{exe, "bench-child"}, Delete: len(c.Brokers) > 0 && c.Prefix == "",
 		Disk: c.Disk, Stderr: g.stderr, Progress: g.progress, Pids: map[string]int{},
 	}

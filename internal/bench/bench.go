@@ -48,6 +48,7 @@ type Config struct {
 	NoTransactions bool
 	Disk           bool   // the embedded broker has a folder, not memory
 	Compression    string // of the hook topics
+	Written        string // compression of what the services write; "" is their default
 	PprofDir       string
 	// Command starts a child: its last argument is the configuration.
 	Command []string
@@ -187,7 +188,7 @@ func (s *session) start(ctx context.Context) error {
 		}
 		c, err := startChild(ctx, s.cfg.Command, ChildConfig{
 			Name: name, Brokers: s.cfg.Flags.Brokers, Prefix: s.cfg.Flags.Prefix, KeyDir: s.keyDir, Window: s.cfg.Window,
-			NoTransactions: s.cfg.NoTransactions, Tolerance: s.cfg.Tolerance, PprofDir: s.cfg.PprofDir,
+			NoTransactions: s.cfg.NoTransactions, Compression: s.cfg.Written, Tolerance: s.cfg.Tolerance, PprofDir: s.cfg.PprofDir,
 		}, s.cfg.Stderr)
 		if err != nil {
 			return err

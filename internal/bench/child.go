@@ -63,6 +63,7 @@ type ChildConfig struct {
 	KeyDir         string
 	Window         window.Config
 	NoTransactions bool
+	Compression    string
 	Tolerance      time.Duration
 	DataDir        string // of the broker; "" is in memory
 	Partitions     int32
@@ -99,7 +100,7 @@ func Child(ctx context.Context, config string, stdin io.Reader, stdout, stderr i
 	} else {
 		p := pipeline.New(ctx, pipeline.Config{
 			Flags: kafka.Flags{Brokers: cfg.Brokers, Prefix: cfg.Prefix}, KeyDir: cfg.KeyDir, Window: cfg.Window,
-			ClockTolerance: cfg.Tolerance, NoTransactions: cfg.NoTransactions, Instance: "bench", Logger: log,
+			ClockTolerance: cfg.Tolerance, NoTransactions: cfg.NoTransactions, Compression: cfg.Compression, Instance: "bench", Logger: log,
 		})
 		p.Start(cfg.Name)
 		life = p.Stop

@@ -21,6 +21,7 @@ type ServiceFlags struct {
 	CommitInterval string `help:"A transaction commits so long after its first record." default:"100ms" env:"PROVSTREAM_COMMIT_INTERVAL"`
 	SessionTimeout string `help:"An instance that is silent so long loses its partitions." default:"15s" env:"PROVSTREAM_SESSION_TIMEOUT"`
 	LeaveOnStop    bool   `help:"Leave the group at a graceful stop, so that the partitions move at once: for scaling down." env:"PROVSTREAM_LEAVE_ON_STOP"`
+	Compression    string `help:"Of the batches that the service writes: none, snappy, lz4 or zstd." default:"snappy" env:"PROVSTREAM_COMPRESSION"`
 	Transactions   string `help:"on, or off for measurements only: without transactions a crash repeats output." default:"on" env:"PROVSTREAM_TRANSACTIONS"`
 }
 
@@ -39,6 +40,9 @@ type Config struct {
 	// records. A partition that arrives is fetched when that is over, at the
 	// latest.
 	FetchWait time.Duration
+	// Compression of the batches that are written: none, snappy, lz4 or zstd; ""
+	// is snappy.
+	Compression string
 	// NoTransactions replaces transactions by idempotent writes followed by a
 	// commit of offsets: to measure what they cost, nothing else.
 	NoTransactions bool
@@ -50,9 +54,13 @@ type Config struct {
 func (s ServiceFlags) Config(service string) (Config, error) {
 	c := Config{
 		Flags: s.Flags, Service: service, Deployment: s.Deployment, Instance: s.Instance, Group: s.Group, LeaveOnStop: s.LeaveOnStop,
+		Compression: s.Compression,
 	}
 	var faults Faults
 	faults.Add(s.Flags.Check())
+	if _, err := Codec(s.Compression); err != nil {
+		faults.Add(fmt.Errorf("--compression: %w", err))
+	}
 	c.CommitInterval = faults.Duration("--commit-interval", s.CommitInterval, time.Millisecond, 5*time.Second)
 	c.SessionTimeout = faults.Duration("--session-timeout", s.SessionTimeout, time.Second, 30*time.Minute)
 	switch s.Transactions {
@@ -94,6 +102,11 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.FetchWait == 0 {
 		c.FetchWait = time.Second
+	}
+	if c.Compression == "" {
+		// As small as lz4 on these texts, for 1 µs of CPU a record less in ingest
+		// alone: its Go implementation has assembly.
+		c.Compression = "snappy"
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

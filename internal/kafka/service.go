@@ -75,7 +75,11 @@ func RunService(ctx context.Context, cfg Config, reg prometheus.Registerer, heal
 }
 
 func runLife(ctx context.Context, cfg Config, m *loopMetrics, health *Health, spec LoopSpec, make func(*Cluster) (Parts, error)) error {
-	cluster, err := Open(ctx, cfg.Flags, append(producerOptions(cfg.Prefix), kgo.ProducerLinger(0), kgo.WithLogger(NewLogger(cfg.Logger)))...)
+	writes, err := cfg.producerOptions()
+	if err != nil {
+		return Fatal(err)
+	}
+	cluster, err := Open(ctx, cfg.Flags, append(writes, kgo.ProducerLinger(0), kgo.WithLogger(NewLogger(cfg.Logger)))...)
 	if err != nil {
 		return err
 	}

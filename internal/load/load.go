@@ -7,6 +7,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,9 @@ type target struct {
 // NewSender connects to the cluster.
 func NewSender(flags kafka.Flags, opts Options) (*Sender, error) {
 	s := &Sender{flags: flags, opts: opts, limits: map[string]int32{}, topics: map[string]*target{}}
-	codec, err := compression(opts.Compression)
+	codec, err := kafka.Codec(cmp.Or(opts.Compression, "lz4"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compression: %w", err)
 	}
 	s.client, err = flags.Client(
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -79,20 +80,6 @@ func NewSender(flags kafka.Flags, opts Options) (*Sender, error) {
 	}
 	s.admin = kadm.NewClient(s.client)
 	return s, nil
-}
-
-func compression(name string) (kgo.CompressionCodec, error) {
-	switch name {
-	case "", "lz4":
-		return kgo.Lz4Compression(), nil
-	case "none":
-		return kgo.NoCompression(), nil
-	case "snappy":
-		return kgo.SnappyCompression(), nil
-	case "zstd":
-		return kgo.ZstdCompression(), nil
-	}
-	return kgo.CompressionCodec{}, fmt.Errorf("compression %q is none of none, snappy, lz4, zstd", name)
 }
 
 // limit is the batch limit of a topic, which its max.message.bytes sets.

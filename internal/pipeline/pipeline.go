@@ -37,6 +37,7 @@ type Config struct {
 	ClockTolerance time.Duration
 	CommitInterval time.Duration
 	NoTransactions bool
+	Compression    string // of what the services write; "" is their default
 	Logger         *slog.Logger
 	// Registerers get each service's metrics, by its name; may be nil.
 	Registerers map[string]prometheus.Registerer
@@ -85,7 +86,7 @@ func (p *Pipeline) Start(names ...string) {
 func (p *Pipeline) run(name string, h *kafka.Health) error {
 	base := kafka.Config{
 		Flags: p.cfg.Flags, Deployment: p.cfg.Deployment, Instance: p.cfg.Instance, CommitInterval: p.cfg.CommitInterval,
-		NoTransactions: p.cfg.NoTransactions, Logger: p.cfg.Logger,
+		NoTransactions: p.cfg.NoTransactions, Compression: p.cfg.Compression, Logger: p.cfg.Logger,
 		// The process ends when its services do: nobody comes back for the
 		// partitions under this instance's name.
 		LeaveOnStop: true,
