@@ -64,20 +64,28 @@ func isUUID[T string | []byte](s T) bool {
 	if len(s) != 36 {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
-		switch i {
-		case 8, 13, 18, 23:
-			if s[i] != '-' {
-				return false
-			}
-		default:
-			if !isHex(s[i]) {
-				return false
-			}
+	bad := s[8] ^ '-' | s[13] ^ '-' | s[18] ^ '-' | s[23] ^ '-'
+	for i := range 8 {
+		bad |= notHex[s[i]]
+	}
+	for i := range 4 {
+		bad |= notHex[s[9+i]] | notHex[s[14+i]] | notHex[s[19+i]]
+	}
+	for i := range 12 {
+		bad |= notHex[s[24+i]]
+	}
+	return bad == 0
+}
+
+// notHex is not 0 for what is no hexadecimal digit.
+var notHex = func() (t [256]byte) {
+	for c := range t {
+		if !isHex(byte(c)) {
+			t[c] = 1
 		}
 	}
-	return true
-}
+	return t
+}()
 
 func routeFault(kind string) DeadLetter {
 	dead := DeadLetter{Kind: kind}

@@ -46,6 +46,8 @@ type node struct {
 // prop is one member that some schema or note knows by name.
 type prop struct {
 	name      string
+	head      uint64 // the name and its closing quote, as far as eight bytes hold them
+	headMask  uint64
 	node      *node
 	forbidden bool
 	keep      int // 1 + the place of its value among those that conds compare
@@ -353,6 +355,7 @@ func (c *treeCompiler) members(n *node, flat, ifs []*jsonschema.Schema, notes *n
 	}
 	slices.SortFunc(n.props, func(a, b prop) int { return jcs.CompareNames(a.name, b.name) })
 	for i := range n.props {
+		n.props[i].setHead()
 		if err := c.member(&n.props[i], flat, notes, depth); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"strconv"
@@ -130,7 +131,8 @@ func (w *walker) string(n *node, i int) int {
 	if n.matches != nil && !n.matches(inside) {
 		return -1
 	}
-	if n.minLen > 0 || n.maxLen >= 0 {
+	// A character takes one byte to six.
+	if n.minLen > (len(inside)+5)/6 || n.maxLen >= 0 && n.maxLen < len(inside) {
 		if bytes.IndexByte(inside, '\\') >= 0 {
 			inside, _ = jcs.AppendUnescaped(w.scratch[:0], inside)
 			w.scratch = inside
@@ -224,35 +226,22 @@ func (w *walker) object(n *node, i int) int {
 		if text[i] == ',' {
 			i++
 		}
-		name := i + 1
-		for i++; text[i] != '"' && text[i] != '\\'; i++ {
-		}
-		child := n.extra
-		known := false
-		keep := 0
-		if text[i] == '\\' { // such a name is none of props
-			i = skipString(text, name-1) - 1
-		} else {
-			for ; next < len(n.props) && !known; next++ {
-				order := compareName(n.props[next].name, text[name:i])
-				if order > 0 {
-					break
-				}
-				if order == 0 {
-					known = true
-					p := &n.props[next]
-					if p.forbidden {
-						return -1
-					}
-					present |= 1 << next
-					child, keep = p.node, p.keep
-				}
+		child, keep := n.extra, 0
+		at, known := n.find(text[i+1:], next)
+		if next = at; known {
+			p := &n.props[at]
+			if p.forbidden {
+				return -1
 			}
-		}
-		if !known && n.closed {
+			present |= 1 << at
+			child, keep = p.node, p.keep
+			i += len(p.name) + 3 // its quotes and the colon
+			next++
+		} else if n.closed {
 			return -1
+		} else {
+			i = skipString(text, i) + 1
 		}
-		i += 2 // the quote and the colon
 		start := i
 		if child == nil {
 			i = skip(text, i)
@@ -274,15 +263,63 @@ func (w *walker) object(n *node, i int) int {
 	return i + 1
 }
 
-func compareName(a string, b []byte) int {
-	switch {
-	case a == string(b):
-		return 0
-	case a < string(b):
-		return -1
-	}
-	return 1
+// setHead readies a prop for find.
+func (p *prop) setHead() {
+	var b [8]byte
+	n := copy(b[:], p.name+`"`)
+	p.head, p.headMask = binary.BigEndian.Uint64(b[:]), ^uint64(0)<<(64-8*n)
 }
+
+// find looks for the member whose name text begins with among props from next
+// on. Without it at is the first that a later member can be.
+func (n *node) find(text []byte, next int) (at int, known bool) {
+	if len(text) < 8 {
+		return n.findSlowly(text, next)
+	}
+	head := binary.BigEndian.Uint64(text)
+	if y := head ^ backslashes; (y-ones)&^y&highs != 0 {
+		return n.findSlowly(text, next)
+	}
+	for ; next < len(n.props); next++ {
+		p := &n.props[next]
+		switch h := head & p.headMask; {
+		case h < p.head:
+			return next, false
+		case h == p.head:
+			if len(p.name) < 8 {
+				return next, true
+			}
+			if rest := p.name[8:]; len(text) > len(p.name) && string(text[8:len(p.name)]) == rest && text[len(p.name)] == '"' {
+				return next, true
+			}
+			return n.findSlowly(text, next)
+		}
+	}
+	return next, false
+}
+
+// findSlowly is find, a byte at a time.
+func (n *node) findSlowly(text []byte, next int) (at int, known bool) {
+	end := 0
+	for text[end] != '"' && text[end] != '\\' {
+		end++
+	}
+	if text[end] == '\\' { // such a name is none of props, and where it stands among them is not to be seen
+		return next, false
+	}
+	for ; next < len(n.props); next++ {
+		if name := n.props[next].name; name >= string(text[:end]) {
+			return next, name == string(text[:end])
+		}
+	}
+	return next, false
+}
+
+const (
+	ones        = 0x0101010101010101
+	highs       = 0x8080808080808080
+	backslashes = ones * '\\'
+)
 
 func exactlyOne(sets []uint64, present uint64) bool {
 	met := 0
