@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/twmb/franz-go/pkg/kgo"
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
 
 // Slab gives a task memory for its output without an allocation a record. What
 // it gave out for a transaction that has committed it gives out again; of one
@@ -8,6 +12,7 @@ import "github.com/twmb/franz-go/pkg/kgo"
 // It is not safe for concurrent use.
 type Slab struct {
 	out     *Out
+	now     time.Time // the time of its records: one look at the clock for a batch
 	bytes   arena[byte]
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
@@ -28,6 +33,7 @@ var (
 
 // For readies the slab for the output of a transaction.
 func (s *Slab) For(out *Out) {
+	s.now = time.Now()
 	if s.out == out {
 		return
 	}
@@ -60,10 +66,10 @@ func (s *Slab) Text(text string) []byte {
 	return to
 }
 
-// Record returns an empty record.
+// Record returns a record that has only its time, that of the last For.
 func (s *Slab) Record() *kgo.Record {
 	r := &s.records.take(1, slabRecords, freeRecords)[0]
-	*r = kgo.Record{}
+	*r = kgo.Record{Timestamp: s.now}
 	return r
 }
 

@@ -65,7 +65,10 @@ func (g *Segment) growDedupe() {
 	if (g.Len()+1)*4 <= len(g.dedupe)*3 {
 		return
 	}
-	g.dedupe = make([]int32, max(16, 2*len(g.dedupe)))
+	store := g.Syms.store.orNone()
+	size := max(16, 2*len(g.dedupe))
+	store.numbers.give(store, g.dedupe)
+	g.dedupe = store.numbers.table(store, size)
 	mask := uint64(len(g.dedupe) - 1)
 	put := func(h uint64, v int32) {
 		i := h & mask

@@ -245,7 +245,8 @@ func (g *Segment) addStep(s *acs.Step) Added {
 	g.addMore(&st, s)
 
 	i := int32(len(g.Steps))
-	g.Steps = append(tight(g.Steps), st)
+	store := g.Syms.store.orNone()
+	g.Steps = append(store.steps.room(store, g.Steps, 1), st)
 	g.dedupe[slot] = i + 1
 	g.added(s)
 	g.Unnamed = g.Unnamed || st.Hook == acs.HookToolCallResult && !st.Rejected && st.RequestIDRef == None
@@ -263,7 +264,10 @@ func (g *Segment) contend(i int32) Added {
 		}
 		return New
 	}
-	g.best = extend(g.best, g.Syms.Len())
+	if n := g.Syms.Len(); len(g.best) < n {
+		store := g.Syms.store.orNone()
+		g.best = extend(store.numbers.room(store, g.best, n-len(g.best)), n)
+	}
 	w := g.best[id]
 	switch {
 	case w == 0:
@@ -339,7 +343,8 @@ func (g *Segment) addDetail(st *Step, s *acs.Step) {
 	switch st.Hook {
 	case acs.HookTurnStart, acs.HookTurnEnd:
 		st.detail = int32(len(g.boundaries))
-		g.boundaries = append(g.boundaries, Boundary{
+		store := g.Syms.store.orNone()
+		g.boundaries = append(store.bounds.room(store, g.boundaries, 1), Boundary{
 			MetadataTurn: g.Syms.optional(s.TurnID), PayloadTurn: g.Syms.optional(s.PayloadTurnID),
 			PayloadParent: g.Syms.optional(s.PayloadParentTurnID), TriggeredBy: g.Syms.optional(s.TriggeredBy),
 			Outcome: g.Syms.optional(s.Outcome), StepCount: s.StepCount, ToolCallCount: s.ToolCallCount,
@@ -378,7 +383,8 @@ func (g *Segment) addMore(st *Step, s *acs.Step) {
 	}
 	if m != noMore {
 		st.more = int32(len(g.mores))
-		g.mores = append(g.mores, m)
+		store := y.store.orNone()
+		g.mores = append(store.mores.room(store, g.mores, 1), m)
 	}
 }
 
@@ -409,7 +415,8 @@ func (g *Segment) addDecision(s *acs.Step) Added {
 		reasonCodes: g.addList(s.ReasonCodes), cited: g.addList(s.Cited), prov: g.addProvs(s.Provenance),
 		IsError: s.ErrorResponse, HasErrorCode: s.ErrorCode.Set,
 	}
-	g.Decisions = append(tight(g.Decisions), d)
+	store := y.store.orNone()
+	g.Decisions = append(store.decisions.room(store, g.Decisions, 1), d)
 	g.dedupe[slot] = -int32(len(g.Decisions))
 	g.added(s)
 	return New
@@ -441,6 +448,8 @@ func (g *Segment) RecordedAt() (first, last int64) {
 
 func (g *Segment) addProvs(ps []acs.Provenance) span {
 	at := span{uint32(len(g.provs)), uint32(len(ps))}
+	store := g.Syms.store.orNone()
+	g.provs = store.provs.room(store, g.provs, len(ps))
 	for i := range ps {
 		p := &ps[i]
 		g.provs = append(g.provs, Prov{
@@ -453,6 +462,8 @@ func (g *Segment) addProvs(ps []acs.Provenance) span {
 
 func (g *Segment) addList(items []string) span {
 	at := span{uint32(len(g.lists)), uint32(len(items))}
+	store := g.Syms.store.orNone()
+	g.lists = store.syms.room(store, g.lists, len(items))
 	for _, it := range items {
 		g.lists = append(g.lists, g.Syms.Intern(it))
 	}
@@ -527,15 +538,4 @@ func (g *Segment) Advance(t int64) {
 	for i := range g.boundaries {
 		g.boundaries[i].At = max(g.boundaries[i].At, t)
 	}
-}
-
-// tight makes room for one more by a quarter, not by doubling: runs are short,
-// and what they hold unused is held as long as they are open.
-func tight[T any](s []T) []T {
-	if len(s) < cap(s) {
-		return s
-	}
-	grown := make([]T, len(s), len(s)+max(8, len(s)/3))
-	copy(grown, s)
-	return grown
 }

@@ -19,6 +19,7 @@ type Symbols struct {
 	text  []byte
 	ends  []uint32 // ends[i] is the end of symbol i+1 in text
 	slots []uint32 // open addressing, holds Syms
+	store *Storage // nil: none
 }
 
 // Len is one more than the largest Sym in use: the length of an array that is
@@ -66,8 +67,13 @@ func (t *Symbols) Intern(text string) Sym {
 			return s
 		}
 	}
+	store := t.store.orNone()
+	if len(text) > cap(t.text)-len(t.text) {
+		// The text so far is not given back before Release: summaries hold parts of it.
+		t.text = append(store.text.take(store, max(len(t.text)+len(text), cap(t.text)+1)), t.text...)
+	}
 	t.text = append(t.text, text...)
-	t.ends = append(t.ends, uint32(len(t.text)))
+	t.ends = append(store.words.room(store, t.ends, 1), uint32(len(t.text)))
 	s := Sym(len(t.ends))
 	t.slots[i] = uint32(s)
 	return s
@@ -86,7 +92,9 @@ func (t *Symbols) grow() {
 	if size < 32 {
 		size = 32
 	}
-	t.slots = make([]uint32, size)
+	store := t.store.orNone()
+	store.words.give(store, t.slots)
+	t.slots = store.words.table(store, size)
 	mask := uint64(size - 1)
 	for s := Sym(1); int(s) <= len(t.ends); s++ {
 		i := maphash.Bytes(seed, t.Bytes(s)) & mask

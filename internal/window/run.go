@@ -98,7 +98,7 @@ func (p *Partition) newRun(key string, s *acs.Step, offset int64) *run {
 }
 
 func (p *Partition) openSegment(r *run) {
-	r.seg = &segment.Segment{AfterEnd: r.ended}
+	r.seg = p.storage.Segment(r.ended)
 	r.turnBySym, r.segTurns = r.turnBySym[:0], r.segTurns[:0]
 }
 

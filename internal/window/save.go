@@ -295,7 +295,7 @@ func (l *Loader) loadRun(key string) (records int, err error) {
 
 // loadRecords fills the open segment from its chunks.
 func (l *Loader) loadRecords(r *run) error {
-	r.seg = &segment.Segment{AfterEnd: r.ended}
+	r.seg = l.p.storage.Segment(r.ended)
 	var s acs.Step
 	for i := range r.saved.chunks {
 		in := state.Reader{B: l.chunk[r.key][i]}

@@ -206,11 +206,13 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.open -= r.seg.Len()
 	p.seals[why]++
 	p.openRuns.remove(r)
+	sealed := r.seg
 	r.seg, r.turnBySym, r.segTurns, r.inside = nil, nil, nil, nil
 	r.dirty, r.replaced = false, false
-	large := v.order.Seg.Syms.Len() > keptSymbols
+	large := sealed.Syms.Len() > keptSymbols
 	v.forget()
 	p.views.release(r.view)
+	sealed.Release()
 	if large {
 		p.view, p.text = view{}, nil
 	}

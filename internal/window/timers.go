@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strings"
 )
 
 // timer is due at a time of the log's clock. A timer may be early: idle times
@@ -98,15 +99,20 @@ func (p *Partition) fire(emit func(Emission)) {
 			}
 			ripe = ripe[n:]
 		}
-		slices.SortStableFunc(p.fired, firing.compare)
+		p.order = p.order[:0]
 		for i := range p.fired {
+			p.order = append(p.order, int32(i))
+		}
+		// Numbers are moved, not the firings, which are large.
+		slices.SortFunc(p.order, func(a, b int32) int { return cmp.Or(p.fired[a].compare(&p.fired[b]), cmp.Compare(a, b)) }) // stable
+		for _, i := range p.order {
 			emit(p.fired[i].emission)
 		}
 		clear(p.fired) // its runs may be forgotten now
 		clear(p.ripe)
 	}
 	if max(cap(p.ripe), cap(p.fired)) > keptTimers {
-		p.ripe, p.due, p.fired = nil, nil, nil
+		p.ripe, p.due, p.fired, p.order = nil, nil, nil, nil
 	}
 	for _, t := range later {
 		p.timers.set(t, t.due)
@@ -124,8 +130,11 @@ type firing struct {
 	emission Emission
 }
 
-func (f firing) compare(g firing) int {
-	return cmp.Or(cmp.Compare(f.due, g.due), cmp.Compare(f.key, g.key), cmp.Compare(f.turnID, g.turnID))
+func (f *firing) compare(g *firing) int {
+	if f.due != g.due {
+		return cmp.Compare(f.due, g.due)
+	}
+	return cmp.Or(strings.Compare(f.key, g.key), strings.Compare(f.turnID, g.turnID))
 }
 
 // takeRipe takes the timers that may be due out of the heap, run by run.

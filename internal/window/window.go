@@ -67,7 +67,10 @@ type Partition struct {
 	ripe   []*timer // storage of fire
 	due    []dueTimer
 	fired  []firing
-	open   int // records in open segments
+	order  []int32 // of fired
+	open   int     // records in open segments
+	// storage of the segments, see segment.Storage.
+	storage segment.Storage
 	// Runs with an open segment in the order of their last records.
 	openRuns list[run]
 	silent   silence // the same, silent for longest first; kept once there is pressure
