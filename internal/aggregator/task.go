@@ -81,6 +81,9 @@ func (t *task) attach(steps bool) *task {
 func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 	t.begin(out)
 	t.publish(t.feed(records, t.emit))
+	for _, r := range records {
+		r.Recycle() // the machine keeps nothing of them
+	}
 	return nil
 }
 

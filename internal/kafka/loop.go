@@ -56,9 +56,9 @@ type TransactionEnd struct {
 
 // Bounds of one transaction beside its time: what a restart repeats at most.
 const (
-	maxTransactionRecords = 50_000
+	maxTransactionRecords = 20_000
 	maxTransactionBytes   = 64 << 20
-	maxPollRecords        = 10_000
+	maxPollRecords        = 5_000
 
 	// What one fetch may hold of one partition, and of all. The latter is not to
 	// be met before the former: where it ends a response, kfake forgets to list

@@ -70,6 +70,7 @@ func (l *Loop) options(writes []kgo.Opt) []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(reset),
 		kgo.FetchMaxWait(l.cfg.FetchWait),
+		kgo.WithPools(new(fetchPool)),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.BrokerMaxReadBytes(fetchBytes + 16<<20), // a fetch may exceed its limit by a batch
 		kgo.FetchMaxPartitionBytes(perPartition),

@@ -143,11 +143,12 @@ func (w *worker) do(j job) error {
 		}
 		w.next = lost
 	}
+	last := j.records[len(j.records)-1]
+	next, stamp := last.Offset+1, last.Timestamp.UnixMilli() // the task may recycle the records
 	if err := w.task.Process(j.records, j.out); err != nil {
 		return fmt.Errorf("process %s/%d@%d: %w", w.key.Topic, w.key.Partition, first, err)
 	}
-	last := j.records[len(j.records)-1]
-	w.next, w.stamp = last.Offset+1, last.Timestamp.UnixMilli()
+	w.next, w.stamp = next, stamp
 	return nil
 }
 

@@ -70,7 +70,7 @@ func (t *Symbols) Intern(text string) Sym {
 	store := t.store.orNone()
 	if len(text) > cap(t.text)-len(t.text) {
 		// The text so far is not given back before Release: summaries hold parts of it.
-		t.text = append(store.text.take(store, max(len(t.text)+len(text), cap(t.text)+1)), t.text...)
+		t.text = append(store.text.take(store, max(len(t.text)+len(text), cap(t.text)+1, min(2*cap(t.text), 1024))), t.text...)
 	}
 	t.text = append(t.text, text...)
 	t.ends = append(store.words.room(store, t.ends, 1), uint32(len(t.text)))

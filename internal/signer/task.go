@@ -29,9 +29,10 @@ type task struct {
 	log       *evidence.Log
 
 	// What the open transaction has read.
+	records []*kgo.Record
 	values  [][]byte
-	offsets []int64
-	keys    [][]byte
+
+	slab kafka.Slab
 
 	source []byte // ce_source of the signed DAGs
 }
@@ -162,9 +163,8 @@ func (t *task) Process(records []*kgo.Record, _ *kafka.Out) error {
 		if r.Attrs.IsControl() {
 			continue
 		}
+		t.records = append(t.records, r)
 		t.values = append(t.values, r.Value)
-		t.offsets = append(t.offsets, r.Offset)
-		t.keys = append(t.keys, r.Key)
 	}
 	return nil
 }
@@ -193,39 +193,45 @@ func (t *task) Flush(next int64, out *kafka.Out) error {
 		var bad *evidence.RecordError
 		if errors.As(err, &bad) {
 			return kafka.Fatal(fmt.Errorf("%s/%d@%d is refused, nothing was signed: %w; only provstream may write this topic: check its ACLs",
-				t.topic, t.partition, t.offsets[bad.Position], bad.Err))
+				t.topic, t.partition, t.records[bad.Position].Offset, bad.Err))
 		}
 		return fmt.Errorf("log %s: %w", t.log.Origin(), err)
 	}
 	t.s.metrics.signing.Observe(time.Since(started).Seconds())
+	t.slab.For(out)
 	for i := range b.Records {
 		t.s.metrics.signatures.WithLabelValues(b.Records[i].KeyID).Inc()
-		out.Produce(t.signed(&b.Records[i], t.keys[i]))
+		out.Produce(t.signed(&b.Records[i], t.slab.Bytes(t.records[i].Key)))
 	}
 	out.Produce(t.checkpoint(&b.Checkpoint, next))
 	t.s.metrics.head(t.log.Origin(), b.Checkpoint.Size, started)
 	// The log moves on now; if the transaction aborts, this task is dropped
 	// and the next one restores the log as it is committed.
 	t.log = b.Log
-	t.values, t.offsets, t.keys = nil, nil, nil
+	for _, r := range t.records {
+		r.Recycle() // nothing of them is in what was produced
+	}
+	clear(t.records)
+	clear(t.values)
+	t.records, t.values = t.records[:0], t.values[:0]
 	return nil
 }
 
 // signed is the record of prov.dags, with the headers of a CloudEvent in binary
 // mode and the proof that it stands in the log.
 func (t *task) signed(r *evidence.Record, key []byte) *kgo.Record {
-	return &kgo.Record{
-		Topic: t.s.cfg.Topic(topics.DAGs), Partition: t.partition, Key: key, Value: r.Value,
-		Headers: []kgo.RecordHeader{
-			{Key: "ce_specversion", Value: ceSpecVersion},
-			{Key: "ce_id", Value: []byte(r.TenantID + "/" + r.ID)},
-			{Key: "ce_type", Value: ceType},
-			{Key: "ce_source", Value: t.source},
-			{Key: "ce_time", Value: []byte(r.CreatedAt)},
-			{Key: "content-type", Value: ceContentType},
-			{Key: evidence.HeaderProof, Value: r.Proof},
-		},
+	out := t.slab.Record()
+	out.Topic, out.Partition, out.Key, out.Value = t.s.cfg.Topic(topics.DAGs), t.partition, key, r.Value
+	out.Headers = []kgo.RecordHeader{
+		{Key: "ce_specversion", Value: ceSpecVersion},
+		{Key: "ce_id", Value: []byte(r.TenantID + "/" + r.ID)},
+		{Key: "ce_type", Value: ceType},
+		{Key: "ce_source", Value: t.source},
+		{Key: "ce_time", Value: []byte(r.CreatedAt)},
+		{Key: "content-type", Value: ceContentType},
+		{Key: evidence.HeaderProof, Value: r.Proof},
 	}
+	return out
 }
 
 func (t *task) checkpoint(c *evidence.Checkpoint, next int64) *kgo.Record {
