@@ -295,6 +295,12 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	for _, e := range dag {
 		emit(e)
 	}
+	// A turnEnd that had lost to a step which moves on is a turn's end again.
+	for ti := range since {
+		if r.turns[ti].live() {
+			p.scheduleTurn(r, ti)
+		}
+	}
 	p.rescheduleTurns(r)
 	p.schedule(r)
 	if rest.Weight >= p.cfg.MaxRunWeight {
