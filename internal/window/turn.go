@@ -160,17 +160,22 @@ func (p *Partition) join(r *run, ti, i int32, at int64) {
 	g, t := r.seg, &r.turns[ti]
 	st := &g.Steps[i]
 	t.steps++
-	if parent := g.More(st).ParentTurn; parent != segment.None && t.parent == "" {
-		r.enclose(ti, g.Syms.String(parent))
+	if parent := g.Syms.Bytes(g.More(st).ParentTurn); len(parent) > 0 && t.parent == "" {
+		r.enclose(ti, string(parent))
+	} else if len(parent) > 0 && string(parent) != t.parent {
+		p.markDirty(r) // which of them holds is a question of the run order
 	}
 	switch st.Hook {
 	case acs.HookToolCallRequest:
 		t.calls++
 	case acs.HookTurnStart:
-		t.hasStart = true
 		if parent := g.Boundary(st).PayloadParent; parent != segment.None {
+			if t.hasStart {
+				p.markDirty(r)
+			}
 			r.enclose(ti, g.Syms.String(parent))
 		}
+		t.hasStart = true
 	case acs.HookTurnEnd:
 		if t.end < 0 || g.CompareSteps(t.end, i) < 0 {
 			r.setEnd(t, i)
