@@ -16,7 +16,9 @@ package kafkatest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -27,6 +29,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"provstream/internal/topology"
 )
@@ -56,9 +59,44 @@ type Cluster struct {
 // the bubble's t, where testing/synctest is used.
 func Virtual(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(2 * latency) }) // the bubble's time ends with the test: nothing may be under way
 	network := new(kfake.VirtualNetwork)
 	o.Kfake = append(o.Kfake, kfake.ListenFn(network.Listen), kfake.Ports(ports(o)...))
-	return fake(t, o, kgo.Dialer(network.DialContext))
+	return fake(t, o, kgo.Dialer(func(ctx context.Context, kind, host string) (net.Conn, error) {
+		conn, err := network.DialContext(ctx, kind, host)
+		if err != nil {
+			return nil, err
+		}
+		return &pacedConn{Conn: conn}, nil
+	}))
+}
+
+// A client that fetches again at once, as kgo does for some milliseconds where one
+// topic among others has gone, would hold virtual time for ever: no timer could end
+// that. So after so many fetches of a connection at one instant the next takes a while.
+// Others take none: who waits for one under a mutex holds time too.
+const (
+	fetchesAtOnce = 200
+	latency       = time.Millisecond
+)
+
+type pacedConn struct {
+	net.Conn
+	at      time.Time
+	fetches int // at that time
+}
+
+func (c *pacedConn) Write(b []byte) (int, error) {
+	// A request begins with its size in four bytes and its API key in two.
+	if len(b) >= 6 && binary.BigEndian.Uint16(b[4:]) == uint16(kmsg.Fetch) {
+		if now := time.Now(); !now.Equal(c.at) {
+			c.at, c.fetches = now, 0
+		}
+		if c.fetches++; c.fetches > fetchesAtOnce {
+			time.Sleep(latency)
+		}
+	}
+	return c.Conn.Write(b)
 }
 
 // ports are what a virtual network needs, which has no free ports to give away.
