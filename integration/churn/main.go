@@ -163,6 +163,7 @@ func (t *trial) prepare(ctx context.Context) (cleanup func(), err error) {
 	t.deployment = &processes.Deployment{
 		Bin: t.Dir, Dir: t.Dir, Brokers: brokers, Prefix: prefix,
 		Windows: windows(),
+		Log:     t.log,
 		Flags:   map[string][]string{"": {"--session-timeout=" + sessionTimeout.String()}},
 	}
 	if t.plumbing != nil {

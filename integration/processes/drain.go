@@ -25,6 +25,7 @@ func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, opts []kgo.O
 	adm := kadm.NewClient(client)
 	last, since := int64(-1), time.Now()
 	what := "nothing yet"
+	told := since
 	for {
 		pause := 100 * time.Millisecond
 		if err := d.Unexpected(); err != nil {
@@ -47,6 +48,10 @@ func (d *Deployment) Drain(ctx context.Context, client *kgo.Client, opts []kgo.O
 				}
 			}
 			pause = time.Second
+		}
+		if d.Log != nil && time.Since(told) > drainPatience {
+			d.Log("not drained yet: %s, the last output %v ago, error %v", what, time.Since(since).Round(time.Second), err)
+			told = time.Now()
 		}
 		select {
 		case <-ctx.Done():

@@ -53,6 +53,8 @@ type Deployment struct {
 	// BrokersOf, if not nil, gives the addresses that an instance starts from
 	// in the place of Brokers: a network of its own.
 	BrokersOf func(service string, instance int) string
+	// Log, if not nil, is told what a long wait waits for.
+	Log func(format string, a ...any)
 
 	mu        sync.Mutex
 	processes []*Process
