@@ -78,7 +78,7 @@ func (c *canaryCmd) Run(g *globals) error {
 		}
 	}
 	if c.Count > 0 && failed > 0 {
-		return fmt.Errorf("%d of %d synthetic sessions: %w", failed, c.Count, errDoesNotHold)
+		return fmt.Errorf("%d of %d synthetic sessions failed: the check %w", failed, c.Count, errDoesNotHold)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ type doctorCmd struct {
 	kafka.Flags    `embed:""`
 	ClockTolerance time.Duration `help:"How far clocks may be apart: the aggregator's flag." default:"1s"`
 	Replication    int16         `help:"Replicas that each partition must have; 0: any." default:"0"`
+	HookCreateTime bool          `help:"The producers' timestamps on hook records are meant: no warning about them."`
 	As             string        `help:"Check that these credentials have the rights of this role, too: those of provctl topics acls." enum:",agent,ingest,aggregator,signer,reader,auditor,operator,canary" default:"" placeholder:"ROLE"`
 	Verbose        bool          `help:"Tell the checks that found nothing, too."`
 }
@@ -24,7 +25,7 @@ func (c *doctorCmd) Help() string {
 }
 
 func (c *doctorCmd) Run(g *globals) error {
-	findings, err := doctor.Run(g.ctx, doctor.Config{Flags: c.Flags, Tolerance: c.ClockTolerance, Replication: c.Replication, As: c.As})
+	findings, err := doctor.Run(g.ctx, doctor.Config{Flags: c.Flags, Tolerance: c.ClockTolerance, Replication: c.Replication, HookCreateTime: c.HookCreateTime, As: c.As})
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (c *doctorCmd) Run(g *globals) error {
 		}
 	}
 	if errs != 0 {
-		return fmt.Errorf("errors: %d: %w", errs, errDoesNotHold)
+		return fmt.Errorf("%d errors: the check %w", errs, errDoesNotHold)
 	}
 	return nil
 }

@@ -48,10 +48,11 @@ func (c *topicsCreateCmd) Run(g *globals) error {
 		return err
 	}
 	defer done()
-	created, err := topology.Create(g.ctx, adm, topology.Spec{
+	spec := topology.Spec{
 		Prefix: c.Prefix, Partitions: c.Partitions, Replication: c.Replication,
 		Hooks: c.Hooks, HookPartitions: c.HookPartitions, HookCreateTime: c.HookCreateTime,
-	})
+	}
+	created, err := topology.Create(g.ctx, adm, spec)
 	if err != nil {
 		return err
 	}
@@ -64,13 +65,22 @@ func (c *topicsCreateCmd) Run(g *globals) error {
 	if len(created) == 0 {
 		g.printf("nothing to do: every topic exists\n")
 	}
-	return nil
+	// What exists is left alone, also where this command was asked for something else.
+	problems, err := topology.Check(g.ctx, adm, spec)
+	for _, p := range problems {
+		if p.Severity == topology.Error {
+			g.printf("%s\n", p)
+		}
+	}
+	return err
 }
 
 type topicsCheckCmd struct {
 	kafka.Flags `embed:""`
 	Partitions  int32 `help:"Partitions that the partitioned topics must have; 0: the same everywhere." default:"0"`
 	Replication int16 `help:"Replicas that each partition must have; 0: any." default:"0"`
+
+	HookCreateTime bool `help:"The producers' timestamps on hook records are meant: no warning about them."`
 }
 
 func (c *topicsCheckCmd) Help() string {
@@ -85,7 +95,7 @@ func (c *topicsCheckCmd) Run(g *globals) error {
 		return err
 	}
 	defer done()
-	problems, err := topology.Check(g.ctx, adm, topology.Spec{Prefix: c.Prefix, Partitions: c.Partitions, Replication: c.Replication})
+	problems, err := topology.Check(g.ctx, adm, topology.Spec{Prefix: c.Prefix, Partitions: c.Partitions, Replication: c.Replication, HookCreateTime: c.HookCreateTime})
 	if err != nil {
 		return err
 	}
@@ -108,7 +118,7 @@ func (c *topicsCheckCmd) Run(g *globals) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of the topics' settings: %w", failed, errDoesNotHold)
+		return fmt.Errorf("%d settings of the topics are wrong: the check %w", failed, errDoesNotHold)
 	}
 	return nil
 }

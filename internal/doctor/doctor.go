@@ -47,6 +47,8 @@ type Config struct {
 	As string
 	// Replication that every topic must have; 0: any.
 	Replication int16
+	// HookCreateTime says that producers' timestamps on hook records are meant.
+	HookCreateTime bool
 }
 
 // Checks are the names of the checks, in the order in which they are made.
@@ -138,7 +140,7 @@ func (p *patient) brokers(ctx context.Context) error {
 
 // topics: the table against the cluster.
 func (p *patient) topics(ctx context.Context) error {
-	problems, err := topology.Check(ctx, p.c.Admin, topology.Spec{Prefix: p.cfg.Flags.Prefix, Replication: p.cfg.Replication})
+	problems, err := topology.Check(ctx, p.c.Admin, topology.Spec{Prefix: p.cfg.Flags.Prefix, Replication: p.cfg.Replication, HookCreateTime: p.cfg.HookCreateTime})
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 // told at once (see [Flags.Check]); secrets are file paths, read again for
 // every connection, so that a rotated secret needs no restart.
 type Flags struct {
-	Brokers []string `help:"Kafka bootstrap addresses, host:port." default:"127.0.0.1:9092" env:"PROVSTREAM_BROKERS" placeholder:"ADDR"`
+	Brokers []string `help:"Kafka bootstrap addresses, host:port." default:"127.0.0.1:9092" env:"PROVSTREAM_BROKERS"`
 	Prefix  string   `help:"Text before every topic name, acs.* too; it separates deployments on one cluster." env:"PROVSTREAM_PREFIX"`
 
 	TLS           bool   `name:"tls" help:"Speak TLS to the brokers; implied by the other --tls flags." env:"PROVSTREAM_TLS"`

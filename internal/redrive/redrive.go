@@ -66,6 +66,7 @@ type Config struct {
 type Report struct {
 	Read    int64 `json:"read"`
 	Redrive int64 `json:"redriven"` // of a dry run: would be
+	DryRun  bool  `json:"dry_run"`
 	// What matched the filter and was not sent: tried too often; the value is in
 	// neither the dead letter nor the source topic; too large to send.
 	TooOften    int64            `json:"too_often"`
@@ -123,6 +124,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	defer cluster.Close()
 	r := &run{cfg: cfg, cluster: cluster, report: newReport(), left: make(map[int32]int64), flushed: make(map[int32]flush)}
+	r.report.DryRun = cfg.DryRun
 	if err := r.bounds(ctx); err != nil {
 		return r.report, err
 	}
@@ -414,7 +416,11 @@ func (r *run) read(ctx context.Context, topic string, partition int32, offset in
 
 // String is a line for people.
 func (r Report) String() string {
-	parts := []string{fmt.Sprintf("%d dead letters read, %d sent again", r.Read, r.Redrive)}
+	done := "sent again"
+	if r.DryRun {
+		done = "would be sent again"
+	}
+	parts := []string{fmt.Sprintf("%d dead letters read, %d %s", r.Read, r.Redrive, done)}
 	if r.TooOften != 0 {
 		parts = append(parts, fmt.Sprintf("%d tried too often", r.TooOften))
 	}

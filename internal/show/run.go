@@ -176,6 +176,9 @@ func Find(dags []*DAG, name string) (*Run, error) {
 	}
 	switch len(found) {
 	case 0:
+		if len(order) == 0 {
+			return nil, fmt.Errorf("%w: there is no DAG at all; a run is signed some seconds after its sessionEnd, or when it has been idle", ErrNoRun)
+		}
 		return nil, fmt.Errorf("%q: %w among %d", name, ErrNoRun, len(order))
 	case 1:
 		return newRun(runs[found[0]]), nil

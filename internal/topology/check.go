@@ -57,7 +57,7 @@ func Check(ctx context.Context, adm *kadm.Client, s Spec) ([]Problem, error) {
 		}
 	}
 
-	c := checker{create: "run `provctl topics create`" + withPrefix(s.Prefix)}
+	c := checker{createTime: s.HookCreateTime, create: "run `provctl topics create`" + withPrefix(s.Prefix)}
 	counts := s.Partitions
 	for _, t := range topics.All() {
 		name := s.Prefix + t.Name
@@ -94,8 +94,9 @@ func withPrefix(prefix string) string {
 }
 
 type checker struct {
-	create   string
-	problems []Problem
+	create     string
+	createTime bool // of hook records is meant
+	problems   []Problem
 }
 
 func (c *checker) add(topic string, s Severity, what, cure string) {
@@ -165,7 +166,7 @@ func (c *checker) hooks(prefix string, names []string, have kadm.TopicDetails, c
 		}
 		any = any || name != decisions
 		m := configs[name]
-		if m["message.timestamp.type"] == "CreateTime" {
+		if m["message.timestamp.type"] == "CreateTime" && !c.createTime {
 			c.add(name, Warning, "timestamps are CreateTime: recorded_at is the producer's word", "set message.timestamp.type=LogAppendTime")
 		}
 		if strings.Contains(m["cleanup.policy"], "compact") {
