@@ -207,6 +207,9 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.seals[why]++
 	p.openRuns.remove(r)
 	sealed := r.seg
+	if why == bySize {
+		p.rescheduleTurns(r) // the analysis may have found that a turnEnd had lost its step_id
+	}
 	r.seg, r.turnBySym, r.segTurns, r.inside = nil, nil, nil, nil
 	r.dirty, r.replaced = false, false
 	large := sealed.Syms.Len() > keptSymbols
