@@ -14,10 +14,10 @@ import (
 )
 
 // awake is how long after SIGCONT the first signed DAG may come, the grace of its
-// run (2 s) included. Measured on two cores: 4 s, 6 s beside other work. Services
-// that wait for something to time out after they were thrown out of their group
-// take 30 s.
-const awake = 12 * time.Second
+// run (2 s) included. Measured on two cores: 4 s, 6 s beside other work, 13 s beside
+// much of it. Services that wait for something to time out after they were thrown
+// out of their group take 30 s.
+const awake = 25 * time.Second
 
 // arrivals are the moments at which signed DAGs became visible.
 type arrivals struct {
