@@ -291,6 +291,8 @@ type timer struct {
 	run  *run
 	turn string // "" for the run itself
 	what string // closed_by, sealed_by or "forget"
+
+	quick bool // of a turn that was opened again with its turnEnd
 }
 
 func (t timer) compare(u timer) int {
@@ -307,17 +309,20 @@ func (p *Partition) turnTimer(r *run, id string, s *turnState) timer {
 	if met {
 		tm.what = "complete"
 	}
-	if s.quick {
-		tm.due, tm.what = s.dueAt+ms(p.cfg.CompleteGrace), closedBy(t)
-		return tm
-	}
 	var end *item
+	before := false // it was opened again, and has a turnEnd of before
 	for _, it := range t.steps {
-		if it.counted && it.hook == acs.HookTurnEnd && it.rec.seq >= s.since {
-			end = it
+		if it.counted && it.hook == acs.HookTurnEnd {
+			if it.rec.seq >= s.since {
+				end = it
+			} else {
+				before = true
+			}
 		}
 	}
 	switch {
+	case s.quick && before:
+		tm.due, tm.what, tm.quick = s.dueAt+ms(p.cfg.CompleteGrace), closedBy(t), true
 	case end == nil:
 		tm.due, tm.what = s.lastAt+ms(p.cfg.TurnIdle), "idle"
 	case met:
@@ -359,7 +364,7 @@ func (p *Partition) timersOf(r *run, by int64) []timer {
 func (p *Partition) notBefore(s *turnState) int64 {
 	switch {
 	case s.quick:
-		return s.dueAt + ms(p.cfg.CompleteGrace)
+		return min(s.dueAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
 	case s.ending:
 		return min(s.endAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
 	}
@@ -368,7 +373,7 @@ func (p *Partition) notBefore(s *turnState) int64 {
 
 // grace of what a timer waits for; idle times and retentions are no graces.
 func (p *Partition) grace(t timer) time.Duration {
-	if t.turn != "" && t.run.turns[t.turn].quick {
+	if t.quick {
 		return p.cfg.CompleteGrace
 	}
 	switch t.what {

@@ -40,7 +40,7 @@ type turn struct {
 	phase    phase
 	closed   bool
 	waiting  bool  // listed in run.waiting
-	quick    bool  // when it closed it had a turnEnd that is not deferred
+	quick    bool  // when it last closed it had a turnEnd that is not deferred
 	since    int32 // index in the open segment from which steps belong to this opening
 	ender    int32 // the turnEnd that ends this opening, -1 when it is in no open segment
 	endAt    int64 // at of that turnEnd
@@ -226,10 +226,9 @@ func (p *Partition) reopen(r *run, ti int32, at int64, since int32) {
 	t.closed, t.ender, t.endGone = false, -1, false
 	t.since = since
 	r.openTurns++
-	if t.quick {
-		t.phase, t.reopenAt = reopened, at
-	} else {
-		t.phase = awaitsEnd
+	t.phase, t.reopenAt = awaitsEnd, at
+	if t.quick && t.hasEnd {
+		t.phase = reopened
 	}
 }
 

@@ -262,15 +262,38 @@ func (v *view) writeBack() {
 			parent = g.Syms.String(v.order.Turns.Parent(g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn))
 		}
 		r.enclose(ti, parent)
-		if t.phase != reopened {
+		if t.quick && v.endedBefore(t, v.aggOf[ti]) {
+			t.phase = reopened
+		} else {
 			v.findEnder(t, v.aggOf[ti])
-			r.await(ti)
 		}
+		r.await(ti)
 		if t.live() != live {
 			r.countLive(t, t.live())
 		}
 	}
 	r.counts++
+}
+
+// endedBefore reports whether a turn that was opened again has a turnEnd from
+// before that. One that loses it, to a step of the same step_id that stands before
+// it, goes on as an open turn.
+func (v *view) endedBefore(t *turn, k int32) bool {
+	if t.closed {
+		return false
+	}
+	if t.sealed != nil && t.sealed.hasEnd && !t.endGone {
+		return true
+	}
+	if k < 0 {
+		return false
+	}
+	for _, ref := range v.aggs[k].refs {
+		if ref.IsStep() && ref.Step() < t.since && v.order.Standing[ref.Step()] == segment.Counted && v.order.Seg.Steps[ref.Step()].Hook == acs.HookTurnEnd {
+			return true
+		}
+	}
+	return false
 }
 
 // findEnder finds the turnEnd that ends the turn's present opening: the last
