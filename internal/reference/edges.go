@@ -201,7 +201,10 @@ func (a *analysis) mcpRequest(answer *item) *item {
 			return it
 		}
 	}
-	return a.past.openMCP[mcpKey(answer)]
+	if open := a.past.openMCP[mcpKey(answer)]; len(open) > 0 {
+		return open[len(open)-1]
+	}
+	return nil
 }
 
 // rule2: result → call.

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"slices"
 	"strconv"
 
 	"provstream/internal/acs"
@@ -25,7 +26,7 @@ type history struct {
 	decisions          map[string]int // by request_id
 	ids                map[string]*rememberedID
 	skills, subagents  map[string]bool
-	openMCP            map[string]*item
+	openMCP            map[string][]*item
 
 	sessionStart, agentTrigger bool
 	agents                     []string
@@ -51,7 +52,7 @@ func newHistory() *history {
 	return &history{
 		copies: map[string]bool{}, stepIDs: map[string]bool{}, accepted: map[string]*item{}, rejected: map[string]*item{},
 		decisions: map[string]int{}, ids: map[string]*rememberedID{},
-		skills: map[string]bool{}, subagents: map[string]bool{}, openMCP: map[string]*item{},
+		skills: map[string]bool{}, subagents: map[string]bool{}, openMCP: map[string][]*item{},
 		openCalls: map[string]bool{}, openSubagents: map[string]int{}, openTurns: map[string]bool{},
 	}
 }
@@ -105,7 +106,7 @@ func settle(h *history, a *analysis) {
 	}
 	for result, call := range a.calls {
 		if isMCP(result) && call.segment != h.segments {
-			delete(h.openMCP, mcpKey(call))
+			h.openMCP[mcpKey(call)] = slices.DeleteFunc(h.openMCP[mcpKey(call)], func(it *item) bool { return it == call })
 		}
 	}
 	for _, it := range a.items {
@@ -142,7 +143,7 @@ func (h *history) remember(a *analysis, it *item, checked bool, limit int) bool 
 	h.stepIDs[it.stepID()] = true
 	h.rememberReferences(a, it, checked)
 	if mcp {
-		h.openMCP[mcpKey(it)] = it
+		h.openMCP[mcpKey(it)] = append(h.openMCP[mcpKey(it)], it)
 	}
 	return true
 }

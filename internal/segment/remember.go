@@ -292,17 +292,45 @@ func (m *Memory) Settle(o *Order) {
 			delete(m.untoldCalls, hash16(kindStepID, g.Syms.Bytes(s.RequestIDRef)))
 		case s.Hook == acs.HookSubagentStop && len(m.untoldSubagents) > 0:
 			delete(m.untoldSubagents, hash16(kindSubagent, g.Syms.Bytes(more.Subagent)))
-		case s.Hook == acs.HookWrapped && s.Answer && more.InnerID != None && len(m.mcp) > 0:
-			h := hash16(kindMCP, g.Syms.Bytes(more.MCPMethod), g.Syms.Bytes(more.InnerID))
-			if steps := m.mcp[h]; len(steps) > 0 {
-				delete(m.untoldCalls, steps[len(steps)-1])
-				delete(m.mcp, h)
-			}
 		}
 	}
+	m.settleMCP(o)
 	for i := range g.Decisions {
 		if d := &g.Decisions[i]; string(g.Syms.Bytes(d.Decision)) == "deny" && d.RejectedKind == None && len(m.untoldCalls) > 0 {
 			delete(m.untoldCalls, hash16(kindStepID, g.Syms.Bytes(o.RequestID[i])))
+		}
+	}
+}
+
+// settleMCP strikes of each (method, inner id) the last remembered request, if an
+// answer of the segment has no request before it there: all such answers are
+// that request's.
+func (m *Memory) settleMCP(o *Order) {
+	if len(m.mcp) == 0 {
+		return
+	}
+	g := o.Seg
+	over := make(map[Hash16]struct{}) // requested in the segment so far, or settled
+	for _, ref := range o.Refs {
+		if !ref.IsStep() || o.Standing[ref.Step()] != Counted {
+			continue
+		}
+		s := &g.Steps[ref.Step()]
+		more := g.More(s)
+		if s.Hook != acs.HookWrapped || more.MCPMethod == None || more.InnerID == None {
+			continue
+		}
+		h := hash16(kindMCP, g.Syms.Bytes(more.MCPMethod), g.Syms.Bytes(more.InnerID))
+		if _, ok := over[h]; ok {
+			continue
+		}
+		over[h] = struct{}{}
+		if steps := m.mcp[h]; s.Answer && len(steps) > 1 {
+			delete(m.untoldCalls, steps[len(steps)-1])
+			m.mcp[h] = steps[:len(steps)-1]
+		} else if s.Answer && len(steps) == 1 {
+			delete(m.untoldCalls, steps[0])
+			delete(m.mcp, h)
 		}
 	}
 }
