@@ -97,11 +97,9 @@ type turnState struct {
 	last     string // the last summary emitted, revision and closed_by aside
 	lastAt   int64  // at of its last step
 
-	ended bool // when it closed last, its turnEnd was here and not deferred
-
 	// Since it was (re)opened.
 	since int64 // arrivals from here on
-	quick bool  // it was closed, and ended then
+	again bool  // it was closed before
 	dueAt int64 // at of the record that reopened it
 	// A turnEnd came, counted or not, and the smallest at of one.
 	ending bool
@@ -235,8 +233,8 @@ func (r *run) touch(rec *record) {
 		s.lastAt = max(s.lastAt, rec.at)
 	}
 	if !s.open {
-		s.open, s.since, s.dueAt = true, rec.seq, rec.at
-		s.quick, s.ending = s.ended, false
+		s.open, s.again, s.since, s.dueAt = true, true, rec.seq, rec.at
+		s.ending = false
 	}
 	if step && acs.HookOf(rec.step.Method) == acs.HookTurnEnd && (!s.ending || rec.at < s.endAt) {
 		s.ending, s.endAt = true, rec.at
@@ -310,18 +308,18 @@ func (p *Partition) turnTimer(r *run, id string, s *turnState) timer {
 		tm.what = "complete"
 	}
 	var end *item
-	before := false // it was opened again, and has a turnEnd of before
+	quick := false // it was opened again with a turnEnd that is not deferred
 	for _, it := range t.steps {
 		if it.counted && it.hook == acs.HookTurnEnd {
 			if it.rec.seq >= s.since {
 				end = it
 			} else {
-				before = true
+				quick = it.Outcome != "deferred"
 			}
 		}
 	}
 	switch {
-	case s.quick && before:
+	case quick:
 		tm.due, tm.what, tm.quick = s.dueAt+ms(p.cfg.CompleteGrace), closedBy(t), true
 	case end == nil:
 		tm.due, tm.what = s.lastAt+ms(p.cfg.TurnIdle), "idle"
@@ -363,7 +361,7 @@ func (p *Partition) timersOf(r *run, by int64) []timer {
 // looking at its steps.
 func (p *Partition) notBefore(s *turnState) int64 {
 	switch {
-	case s.quick:
+	case s.again:
 		return min(s.dueAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
 	case s.ending:
 		return min(s.endAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
@@ -480,8 +478,7 @@ func (p *Partition) relieve(now int64) {
 }
 
 func (r *run) close(id string) {
-	s, end := r.turns[id], r.analysis().turns[id].end
-	s.open, s.ended = false, end != nil && end.Outcome != "deferred"
+	r.turns[id].open = false
 }
 
 // closeTurn closes an open turn outside of a seal.

@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the first byte of every snapshot.
-const Version = 1
+const Version = 2
 
 // ErrCorrupt is returned for bytes that no Writer wrote.
 var ErrCorrupt = errors.New("corrupt snapshot")

@@ -70,7 +70,7 @@ func (r *run) load(in *state.Reader) (open bool) {
 func (t *turn) save(w *state.Writer) {
 	w.String(t.id)
 	w.String(t.parent)
-	for _, b := range [...]bool{t.hasStart, t.hasEnd, t.deferred, t.closed, t.quick, t.endGone, t.sealed != nil} {
+	for _, b := range [...]bool{t.hasStart, t.hasEnd, t.deferred, t.closed, t.before, t.endGone, t.sealed != nil} {
 		w.Bool(b)
 	}
 	for _, v := range [...]int64{
@@ -89,7 +89,7 @@ func (t *turn) save(w *state.Writer) {
 func (t *turn) load(in *state.Reader) {
 	t.id, t.parent = in.String(), in.String()
 	sealed := false
-	for _, b := range [...]*bool{&t.hasStart, &t.hasEnd, &t.deferred, &t.closed, &t.quick, &t.endGone, &sealed} {
+	for _, b := range [...]*bool{&t.hasStart, &t.hasEnd, &t.deferred, &t.closed, &t.before, &t.endGone, &sealed} {
 		*b = in.Bool()
 	}
 	t.steps, t.calls, t.records = int(in.Int()), int(in.Int()), int(in.Int())

@@ -131,7 +131,7 @@ func (p *Partition) closeAll(r *run) {
 	for i := range r.turns {
 		t := &r.turns[i]
 		if !t.closed && t.live() {
-			t.close()
+			t.closed = true
 			p.timers.stop(t.timer)
 			t.timer = nil
 		}

@@ -40,7 +40,7 @@ type turn struct {
 	phase    phase
 	closed   bool
 	waiting  bool  // listed in run.waiting
-	quick    bool  // when it last closed it had a turnEnd that is not deferred
+	before   bool  // it was opened again with a turnEnd, not deferred, that stands in a sealed segment
 	since    int32 // index in the open segment from which steps belong to this opening
 	ender    int32 // the turnEnd that ends this opening, -1 when it is in no open segment
 	endAt    int64 // at of that turnEnd
@@ -212,9 +212,6 @@ func (r *run) enclose(ti int32, parent string) {
 	}
 }
 
-// close notes what a record finds that opens the turn again.
-func (t *turn) close() { t.closed, t.quick = true, t.hasEnd && !t.deferred }
-
 // reopen opens a closed turn again: with a turnEnd that is not deferred for a
 // moment, else as an open turn that ends with its next turnEnd: one of the
 // steps from index since on.
@@ -227,7 +224,8 @@ func (p *Partition) reopen(r *run, ti int32, at int64, since int32) {
 	t.since = since
 	r.openTurns++
 	t.phase, t.reopenAt = awaitsEnd, at
-	if t.quick && t.hasEnd {
+	t.before = t.sealed != nil && t.sealed.hasEnd && t.sealed.outcome != "deferred"
+	if t.hasEnd && !t.deferred {
 		t.phase = reopened
 	}
 }

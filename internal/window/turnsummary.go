@@ -238,7 +238,7 @@ func (p *Partition) closeTurn(r *run, ti int32, now int64, emit func(Emission)) 
 		return
 	}
 	t := &r.turns[ti]
-	t.close()
+	t.closed = true
 	r.openTurns--
 	p.timers.stop(t.timer)
 	t.timer = nil
@@ -268,6 +268,6 @@ func (p *Partition) foldTurns(r *run, v *view, size bool) {
 			r.untoldTurns = append(r.untoldTurns, a.turn)
 		}
 		t.steps, t.calls, t.records, t.hasStart, t.end = 0, 0, 0, false, -1
-		t.endGone, t.ender, t.since = t.endGone || t.ender >= 0, -1, 0
+		t.endGone, t.ender, t.since, t.before = t.endGone || t.ender >= 0, -1, 0, t.phase == reopened
 	}
 }

@@ -262,7 +262,7 @@ func (v *view) writeBack() {
 			parent = g.Syms.String(v.order.Turns.Parent(g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn))
 		}
 		r.enclose(ti, parent)
-		if t.quick && v.endedBefore(t, v.aggOf[ti]) {
+		if v.endedBefore(t, v.aggOf[ti]) {
 			t.phase = reopened
 		} else {
 			v.findEnder(t, v.aggOf[ti])
@@ -275,25 +275,27 @@ func (v *view) writeBack() {
 	r.counts++
 }
 
-// endedBefore reports whether a turn that was opened again has a turnEnd from
-// before that. One that loses it, to a step of the same step_id that stands before
-// it, goes on as an open turn.
+// endedBefore reports whether a turn was opened again with a turnEnd that is not
+// deferred: whether the last one from before that is none. One that loses it, to a
+// step of the same step_id that stands before it, goes on as an open turn.
 func (v *view) endedBefore(t *turn, k int32) bool {
 	if t.closed {
 		return false
 	}
-	if t.sealed != nil && t.sealed.hasEnd && !t.endGone {
-		return true
-	}
+	ended := t.before
 	if k < 0 {
-		return false
+		return ended
 	}
+	g := v.order.Seg
 	for _, ref := range v.aggs[k].refs {
-		if ref.IsStep() && ref.Step() < t.since && v.order.Standing[ref.Step()] == segment.Counted && v.order.Seg.Steps[ref.Step()].Hook == acs.HookTurnEnd {
-			return true
+		if !ref.IsStep() || ref.Step() >= t.since || v.order.Standing[ref.Step()] != segment.Counted {
+			continue
+		}
+		if s := &g.Steps[ref.Step()]; s.Hook == acs.HookTurnEnd {
+			ended = string(g.Syms.Bytes(g.Boundary(s).Outcome)) != "deferred"
 		}
 	}
-	return false
+	return ended
 }
 
 // findEnder finds the turnEnd that ends the turn's present opening: the last
