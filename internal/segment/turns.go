@@ -102,8 +102,9 @@ func (o *Order) findTurns() {
 			if t.start.At(turn) == 0 {
 				o.startsLate(turn)
 				t.start.Set(turn, i+1)
-			} else if g.Boundary(s).PayloadParent != None {
-				o.Unruly = true
+			} else {
+				o.endsBefore(turn) // a second turnStart is a member
+				o.Unruly = o.Unruly || g.Boundary(s).PayloadParent != None
 			}
 		case acs.HookTurnEnd:
 			o.endsBefore(turn)

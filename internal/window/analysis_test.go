@@ -92,6 +92,7 @@ func TestWhatCrossesABase(t *testing.T) {
 		{"a parent", segment.CrossedMint, "c userMessage turn=TURN prov=q:user_input<later", "NOW x userMessage prov=later:system"},
 		{"an unskewed carrier", segment.CrossedMint, "NOW/900000 c userMessage turn=TURN prov=q:system", "NOW x userMessage prov=q:system"},
 		{"a member of a turn that ended", segment.CrossedTurn, "", "NOW x userMessage turn=t2"},
+		{"another turnStart", segment.CrossedTurn, "", "NOW x turnStart payloadturn=t2"},
 		{"another turnEnd", segment.CrossedTurn, "", "NOW x turnEnd payloadturn=t2 steps=9"},
 		{"a turnStart behind its members", segment.CrossedMissed, "c userMessage turn=t8", "NOW x turnStart payloadturn=t8"},
 		{"a nested turn's member", segment.CrossedOuterTurn, "in turnStart payloadturn=t8 payloadparent=t2", "NOW x userMessage turn=t8"},

@@ -122,6 +122,8 @@ func (l *longLog) next(r *longRun) *acs.Step {
 		r.turns, r.members = append(r.turns, s.PayloadTurnID), append(r.members, 0)
 	case l.percent("decision", 20):
 		l.answer(s)
+	case l.percent("an earlier turn", 2):
+		l.again(r, s)
 	case l.percent("turn ends", 15):
 		l.end(r, s)
 	default:
@@ -159,6 +161,22 @@ func (l *longLog) end(r *longRun, s *acs.Step) {
 		s.Provenance = []acs.Provenance{l.minted(s)}
 	}
 	r.turns, r.members = r.turns[:last], r.members[:last]
+}
+
+// again goes on with a turn that may have ended long ago.
+func (l *longLog) again(r *longRun, s *acs.Step) {
+	turn := r.session + "t" + strconv.Itoa(rapid.IntRange(max(1, r.turn-8), r.turn).Draw(l.t, "turn"))
+	s.Method = l.pick("again", acs.MethodTurnStart, acs.MethodTurnEnd, acs.MethodUserMessage)
+	if s.Method == acs.MethodUserMessage {
+		s.TurnID = turn
+		return
+	}
+	s.PayloadTurnID = turn
+	if s.Method == acs.MethodTurnEnd {
+		s.Outcome, s.StepCount = l.pick("outcome", "completed", "deferred"), acs.Number{Set: true, Value: 2}
+	} else if r.turn > 1 && l.percent("parent", 30) {
+		s.PayloadParentTurnID = r.session + "t1"
+	}
 }
 
 // work is a member of a turn.
