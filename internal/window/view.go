@@ -283,7 +283,7 @@ func (v *view) endedBefore(t *turn, k int32) bool {
 		return false
 	}
 	ended := t.before
-	if k < 0 {
+	if k < 0 || t.since == 0 {
 		return ended
 	}
 	g := v.order.Seg
