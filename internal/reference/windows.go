@@ -477,13 +477,9 @@ func (p *Partition) relieve(now int64) {
 	}
 }
 
-func (r *run) close(id string) {
-	r.turns[id].open = false
-}
-
 // closeTurn closes an open turn outside of a seal.
 func (p *Partition) closeTurn(r *run, id, by string) {
-	r.close(id)
+	r.turns[id].open = false
 	p.emitTurn(r, id, by)
 	p.emitSession(r, "")
 }
@@ -553,7 +549,7 @@ func (p *Partition) tellTurns(r *run, closedOnly bool) {
 			continue
 		}
 		if s.open {
-			r.close(id)
+			r.turns[id].open = false
 		}
 		p.emitTurn(r, id, closedBy(r.analysis().turns[id]))
 	}

@@ -325,11 +325,13 @@ func (m *Memory) settleMCP(o *Order) {
 			continue
 		}
 		over[h] = struct{}{}
-		if steps := m.mcp[h]; s.Answer && len(steps) > 1 {
-			delete(m.untoldCalls, steps[len(steps)-1])
-			m.mcp[h] = steps[:len(steps)-1]
-		} else if s.Answer && len(steps) == 1 {
-			delete(m.untoldCalls, steps[0])
+		steps := m.mcp[h]
+		if !s.Answer || len(steps) == 0 {
+			continue
+		}
+		last := len(steps) - 1
+		delete(m.untoldCalls, steps[last])
+		if m.mcp[h] = steps[:last]; last == 0 {
 			delete(m.mcp, h)
 		}
 	}

@@ -208,7 +208,9 @@ func (p *Partition) afterSeal(r *run, v *view, why Reason, now int64) {
 	p.openRuns.remove(r)
 	sealed := r.seg
 	if why == bySize {
-		p.rescheduleTurns(r) // the analysis may have found that a turnEnd had lost its step_id
+		// The analysis may have found that a turnEnd had lost its step_id, or has it
+		// again, because what took it moves on.
+		p.rescheduleTurns(r)
 	}
 	r.seg, r.turnBySym, r.segTurns, r.inside = nil, nil, nil, nil
 	r.dirty, r.replaced = false, false
@@ -297,12 +299,6 @@ func (p *Partition) sealPart(r *run, emit func(Emission)) {
 	}
 	for _, e := range dag {
 		emit(e)
-	}
-	// A turnEnd that had lost to a step which moves on is a turn's end again.
-	for ti := range since {
-		if r.turns[ti].live() {
-			p.scheduleTurn(r, ti)
-		}
 	}
 	p.rescheduleTurns(r)
 	p.schedule(r)

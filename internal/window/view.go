@@ -262,11 +262,7 @@ func (v *view) writeBack() {
 			parent = g.Syms.String(v.order.Turns.Parent(g.Steps[v.aggs[v.aggOf[ti]].firstStep(v)].Turn))
 		}
 		r.enclose(ti, parent)
-		if v.endedBefore(t, v.aggOf[ti]) {
-			t.phase = reopened
-		} else {
-			v.findEnder(t, v.aggOf[ti])
-		}
+		v.findEnd(t, v.aggOf[ti])
 		r.await(ti)
 		if t.live() != live {
 			r.countLive(t, t.live())
@@ -275,45 +271,37 @@ func (v *view) writeBack() {
 	r.counts++
 }
 
-// endedBefore reports whether a turn was opened again with a turnEnd that is not
-// deferred: whether the last one from before that is none. One that loses it, to a
-// step of the same step_id that stands before it, goes on as an open turn.
-func (v *view) endedBefore(t *turn, k int32) bool {
+// findEnd finds what the turn's present opening ends with. One that was opened
+// again is due soon while the last counted turnEnd from before that is there and not
+// deferred; else, also when it has lost that turnEnd to a step of the same step_id
+// that stands before it, the last counted turnEnd that came since ends it.
+func (v *view) findEnd(t *turn, k int32) {
 	if t.closed {
-		return false
+		return
 	}
-	ended := t.before
-	if k < 0 || t.since == 0 {
-		return ended
-	}
-	g := v.order.Seg
-	for _, ref := range v.aggs[k].refs {
-		if !ref.IsStep() || ref.Step() >= t.since || v.order.Standing[ref.Step()] != segment.Counted {
-			continue
-		}
-		if s := &g.Steps[ref.Step()]; s.Hook == acs.HookTurnEnd {
-			ended = string(g.Syms.Bytes(g.Boundary(s).Outcome)) != "deferred"
-		}
-	}
-	return ended
-}
-
-// findEnder finds the turnEnd that ends the turn's present opening: the last
-// counted one, in run order, that came since.
-func (v *view) findEnder(t *turn, k int32) {
 	t.ender = -1
+	again := t.before
 	if k >= 0 {
 		g := v.order.Seg
 		for _, ref := range v.aggs[k].refs {
-			if !ref.IsStep() || ref.Step() < t.since || v.order.Standing[ref.Step()] != segment.Counted {
+			if !ref.IsStep() || v.order.Standing[ref.Step()] != segment.Counted {
 				continue
 			}
-			if s := &g.Steps[ref.Step()]; s.Hook == acs.HookTurnEnd {
-				t.phase, t.ender, t.endAt = ended, ref.Step(), g.Boundary(s).At
+			s := &g.Steps[ref.Step()]
+			if s.Hook != acs.HookTurnEnd {
+				continue
+			}
+			if b := g.Boundary(s); ref.Step() < t.since {
+				again = string(g.Syms.Bytes(b.Outcome)) != "deferred"
+			} else {
+				t.phase, t.ender, t.endAt = ended, ref.Step(), b.At
 			}
 		}
 	}
-	if t.ender < 0 && !t.endGone {
+	switch {
+	case again:
+		t.phase, t.ender = reopened, -1
+	case t.ender < 0 && !t.endGone:
 		t.phase = awaitsEnd
 	}
 }
