@@ -104,6 +104,7 @@ type graph struct {
 		ID, Kind   string
 		Attributes struct {
 			StepID        string   `json:"step_id"`
+			RequestHash   string   `json:"request_hash"`
 			ProvenanceIDs []string `json:"provenance_ids"`
 			Anomalies     []string `json:"anomalies"`
 			Method        string   `json:"method"`
