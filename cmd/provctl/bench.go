@@ -28,6 +28,8 @@ type benchCmd struct {
 	Compression  string        `help:"Of the hook topics' batches: none, snappy, lz4 or zstd." default:"none"`
 	Written      string        `name:"service-compression" help:"The services' --compression: none, snappy, lz4 or zstd." default:"snappy"`
 	Disk         bool          `help:"Give the embedded broker a folder instead of memory."`
+	Warm         int           `help:"Copies that the services drain before, in topics of their own: their processes are warm then. Their start is in the figures." placeholder:"N"`
+	OneProcess   bool          `help:"Run the three services in one process, as provctl up does."`
 	Runs         int           `help:"Measure so often; the median is told, with least and most." default:"1"`
 	Measure      string        `help:"drain, latency, or both, one after the other." enum:"drain,latency,both" default:"both"`
 	Rate         float64       `help:"Load for the latency, in records a second; 0 is a fifth of what the drain reached." default:"0"`
@@ -41,6 +43,7 @@ func (c *benchCmd) Help() string {
 		"allocations a record by service, peak memory, and bytes on each topic. Then it measures how long a session waits for its signed DAG under a fifth "+
 		"of that load, with graces of 0.",
 		"provctl bench --input fleet.jsonl.gz --copies 115 --runs 3 --json",
+		"provctl bench --copies 120 --warm 60 --one-process --measure drain",
 		"provctl bench --transactions both",
 		"provctl bench --measure latency --rate 8000 --duration 60s",
 		"provctl bench --brokers 127.0.0.1:9092 --pid broker=4711")
@@ -163,6 +166,7 @@ func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
 	cfg = bench.Config{
 		Flags: kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix}, Copies: fleet.Copies{N: c.Copies, Parallel: c.Parallel, Salt: "bench"},
 		Partitions: c.Partitions, Replication: c.Replication, Window: w, Compression: c.Compression, Written: c.Written, PprofDir: c.Pprof,
+		Warm: c.Warm, OneProcess: c.OneProcess,
 		Command: []string{exe, "bench-child"}, Delete: len(c.Brokers) > 0 && c.Prefix == "",
 		Disk: c.Disk, Stderr: g.stderr, Progress: g.progress, Pids: map[string]int{},
 	}

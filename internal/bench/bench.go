@@ -50,6 +50,11 @@ type Config struct {
 	Compression    string // of the hook topics
 	Written        string // compression of what the services write; "" is their default
 	PprofDir       string
+	// Warm, if not 0, is how many copies the services drain first, in a deployment
+	// of its own. Their processes go on, and the measurement begins with warm ones.
+	Warm int
+	// OneProcess runs the three services in one process, as `provctl up` does.
+	OneProcess bool
 	// Command starts a child: its last argument is the configuration.
 	Command []string
 	// Delete removes the topics from a given cluster in the end.
@@ -86,6 +91,9 @@ type Result struct {
 }
 
 var services = []string{pipeline.Ingest, pipeline.Aggregator, pipeline.Signer}
+
+// together is the name of the process that runs all services.
+const together = "services"
 
 // session is one measurement under way.
 type session struct {
@@ -180,12 +188,20 @@ func newKeys(dir string) error {
 	return nil
 }
 
-// start starts the services, unless they run already.
+// start starts the services, unless others are watched. Processes that are there
+// already begin again, with new clients, in the session's deployment.
 func (s *session) start(ctx context.Context) error {
-	for _, name := range services {
-		if len(s.cfg.Pids) > 0 && !onlyBroker(s.cfg.Pids) {
-			return nil
-		}
+	if len(s.cfg.Pids) > 0 && !onlyBroker(s.cfg.Pids) {
+		return nil
+	}
+	if running := s.services(); len(running) > 0 {
+		return tell(running, "start "+s.cfg.Flags.Prefix)
+	}
+	names := services
+	if s.cfg.OneProcess {
+		names = []string{together}
+	}
+	for _, name := range names {
 		c, err := startChild(ctx, s.cfg.Command, ChildConfig{
 			Name: name, Brokers: s.cfg.Flags.Brokers, Prefix: s.cfg.Flags.Prefix, KeyDir: s.keyDir, Window: s.cfg.Window,
 			NoTransactions: s.cfg.NoTransactions, Compression: s.cfg.Written, Tolerance: s.cfg.Tolerance, PprofDir: s.cfg.PprofDir,
@@ -194,6 +210,20 @@ func (s *session) start(ctx context.Context) error {
 			return err
 		}
 		s.children = append(s.children, c)
+	}
+	return nil
+}
+
+// services are the processes that run services.
+func (s *session) services() []*child {
+	return slices.DeleteFunc(slices.Clone(s.children), func(c *child) bool { return c.name == broker })
+}
+
+func tell(children []*child, line string) error {
+	for _, c := range children {
+		if _, err := c.tell(line); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -207,7 +237,7 @@ func onlyBroker(pids map[string]int) bool {
 func (s *session) usage() (map[string]Usage, error) {
 	out := map[string]Usage{}
 	for _, c := range s.children {
-		u, err := c.usage()
+		u, err := c.tell("usage")
 		if err != nil {
 			return nil, err
 		}
@@ -240,6 +270,11 @@ func (s *session) account(before, after map[string]Usage, records int64) {
 
 // drain loads the backlog, starts the services and waits for the last DAG.
 func (s *session) drain(ctx context.Context) error {
+	if s.cfg.Warm > 0 {
+		if err := s.warm(ctx); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+	}
 	if err := s.load(ctx); err != nil {
 		return err
 	}
@@ -260,6 +295,34 @@ func (s *session) drain(ctx context.Context) error {
 	r.EnvelopesPS = float64(r.Records) / r.Seconds
 	s.account(before, after, r.Records)
 	return s.sizes(ctx)
+}
+
+// warm has the services drain a backlog in a deployment of its own: the time of a
+// log that was read to its end is the present, and records of the past would come
+// late after it.
+func (s *session) warm(ctx context.Context) (err error) {
+	w := &session{cfg: s.cfg, children: s.children, keyDir: s.keyDir}
+	defer func() { s.children = w.children }()
+	w.cfg.Flags.Prefix += "warm."
+	w.cfg.Copies.N, w.cfg.Copies.Salt = s.cfg.Warm, "warm"
+	if err := w.topics(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.deleteTopics(context.WithoutCancel(ctx))) }()
+	if w.cluster, err = kafka.Open(ctx, w.cfg.Flags); err != nil {
+		return err
+	}
+	defer func() { w.cluster.Close(); w.cluster = s.cluster }()
+	if err := w.load(ctx); err != nil {
+		return err
+	}
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	if _, _, err := w.watch(ctx); err != nil {
+		return err
+	}
+	return tell(w.services(), "stop")
 }
 
 func (s *session) load(ctx context.Context) error {

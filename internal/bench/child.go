@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime/metrics"
 	"runtime/pprof"
+	"strings"
 	"syscall"
 	"time"
 
@@ -57,7 +58,7 @@ const broker = "broker"
 
 // ChildConfig is what a child process is told, as one JSON argument.
 type ChildConfig struct {
-	Name           string // a service, or broker
+	Name           string // a service, or broker, or services
 	Brokers        []string
 	Prefix         string
 	KeyDir         string
@@ -71,8 +72,9 @@ type ChildConfig struct {
 }
 
 // Child is the life of a child process: it says on stdout, a JSON line each,
-// where it is (the broker) and, whenever a line comes in, what it has used. It
-// ends when stdin does, so no child outlives its parent.
+// where it is (the broker) and, whenever a line comes in, what it has used. The
+// line "stop" ends the services, "start PREFIX" begins with new ones. It ends
+// when stdin does, so no child outlives its parent.
 func Child(ctx context.Context, config string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var cfg ChildConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
@@ -84,41 +86,64 @@ func Child(ctx context.Context, config string, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	level := slog.LevelWarn
-	if cfg.Name == broker {
-		level = slog.LevelError // it warns of every request that takes long on a busy machine
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("service", cfg.Name)
+	out := json.NewEncoder(stdout)
 	var life func() error
 	if cfg.Name == broker {
+		// It warns of every request that takes long on a busy machine.
+		log := logger(stderr, slog.LevelError, cfg.Name)
 		b, err := embedded.Start(ctx, embedded.Config{DataDir: cfg.DataDir, Partitions: cfg.Partitions, Prefix: cfg.Prefix, Log: log})
 		if err != nil {
 			return err
 		}
-		_ = json.NewEncoder(stdout).Encode(b.Addr)
+		_ = out.Encode(b.Addr)
 		life = b.Close
 	} else {
-		p := pipeline.New(ctx, pipeline.Config{
-			Flags: kafka.Flags{Brokers: cfg.Brokers, Prefix: cfg.Prefix}, KeyDir: cfg.KeyDir, Window: cfg.Window,
-			ClockTolerance: cfg.Tolerance, NoTransactions: cfg.NoTransactions, Compression: cfg.Compression, Instance: "bench", Logger: log,
-		})
-		p.Start(cfg.Name)
-		life = p.Stop
-		go func() {
-			<-p.Done()
-			if err := p.Err(); err != nil {
-				fmt.Fprintln(stderr, err)
-				os.Exit(1) // the parent sees its stdout close
-			}
-		}()
+		life = cfg.run(ctx, stderr)
 	}
 	in := bufio.NewScanner(stdin)
 	for in.Scan() {
-		if err := json.NewEncoder(stdout).Encode(ownUsage()); err != nil {
+		switch word, prefix, _ := strings.Cut(in.Text(), " "); word {
+		case "stop":
+			err = life()
+			life = func() error { return nil }
+		case "start":
+			cfg.Prefix = prefix
+			life = cfg.run(ctx, stderr)
+		}
+		if err == nil {
+			err = out.Encode(ownUsage())
+		}
+		if err != nil {
 			break
 		}
 	}
-	return errors.Join(life(), stop())
+	return errors.Join(err, life(), stop())
+}
+
+func logger(w io.Writer, level slog.Level, name string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})).With("service", name)
+}
+
+// run starts the services that the child is; the function returned stops them.
+func (cfg ChildConfig) run(ctx context.Context, stderr io.Writer) func() error {
+	p := pipeline.New(ctx, pipeline.Config{
+		Flags: kafka.Flags{Brokers: cfg.Brokers, Prefix: cfg.Prefix}, KeyDir: cfg.KeyDir, Window: cfg.Window,
+		ClockTolerance: cfg.Tolerance, NoTransactions: cfg.NoTransactions, Compression: cfg.Compression, Instance: "bench",
+		Logger: logger(stderr, slog.LevelWarn, cfg.Name),
+	})
+	if cfg.Name == together {
+		p.Start(services...)
+	} else {
+		p.Start(cfg.Name)
+	}
+	go func() {
+		<-p.Done()
+		if err := p.Err(); err != nil {
+			fmt.Fprintln(stderr, err)
+			os.Exit(1) // the parent sees its stdout close
+		}
+	}()
+	return p.Stop
 }
 
 // profile starts a CPU profile when dir is set; stop writes it and the heap.
@@ -176,8 +201,9 @@ func startChild(ctx context.Context, command []string, cfg ChildConfig, stderr i
 	return &child{name: cfg.Name, cmd: cmd, in: in, out: json.NewDecoder(out)}, nil
 }
 
-func (c *child) usage() (u Usage, err error) {
-	if _, err = io.WriteString(c.in, "usage\n"); err == nil {
+// tell writes a line to the child, and returns what it has used when that is done.
+func (c *child) tell(line string) (u Usage, err error) {
+	if _, err = io.WriteString(c.in, line+"\n"); err == nil {
 		err = c.out.Decode(&u)
 	}
 	if err != nil {
