@@ -108,9 +108,11 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 		if r.Attrs.IsControl() {
 			continue
 		}
-		t.read(reader, r, now, &n)
 		if at := min(r.Timestamp.UnixMilli(), now); !t.known || at > t.recordedAt {
 			t.recordedAt, t.known = at, true
+		}
+		if kept := t.read(reader, r, now, &n); !kept {
+			r.Recycle()
 		}
 	}
 	t.batch.add(&n)
@@ -124,7 +126,8 @@ func (t *task) begin(out *kafka.Out) {
 	t.slab.For(out)
 }
 
-func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) {
+// read reads a record; kept is true when its memory is part of what is produced.
+func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) (kept bool) {
 	rec := &t.rec
 	rec.Topic, rec.Partition, rec.Offset, rec.Timestamp = r.Topic, r.Partition, r.Offset, r.Timestamp.UnixMilli()
 	rec.Key, rec.Value = r.Key, r.Value
@@ -147,6 +150,7 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) {
 		t.s.metrics.deadLetters.WithLabelValues(t.topic, res.DeadLetter.Kind).Inc()
 		t.out.Produce(t.deadLetter(r, res.DeadLetter))
 	}
+	return res.DeadLetter != nil
 }
 
 // Gap implements [kafka.Task]: offsets that are gone before they were read are

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,10 +55,11 @@ func (p *fetchPool) PutDecompressBytes(b []byte) {
 func (p *fetchPool) GetRecords(n int) []kgo.Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := len(p.records); k > 0 && n <= cap(p.records[k-1]) {
-		r := p.records[k-1]
-		p.records = p.records[:k-1]
-		return r[:0]
+	for k := len(p.records) - 1; k >= 0; k-- {
+		if r := p.records[k]; n <= cap(r) {
+			p.records = slices.Delete(p.records, k, k+1)
+			return r[:0]
+		}
 	}
 	return nil
 }
