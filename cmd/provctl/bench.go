@@ -28,7 +28,7 @@ type benchCmd struct {
 	Compression  string        `help:"Of the hook topics' batches: none, snappy, lz4 or zstd." default:"none"`
 	Written      string        `name:"service-compression" help:"The services' --compression: none, snappy, lz4 or zstd." default:"snappy"`
 	Disk         bool          `help:"Give the embedded broker a folder instead of memory."`
-	Warm         int           `help:"Copies that the services drain before, in topics of their own: their processes are warm then. Their start is in the figures." placeholder:"N"`
+	Warm         int           `help:"Copies that the services drain before a drain is measured, in topics of their own, so that their processes are warm." placeholder:"N"`
 	OneProcess   bool          `help:"Run the three services in one process, as provctl up does."`
 	Runs         int           `help:"Measure so often; the median is told, with least and most." default:"1"`
 	Measure      string        `help:"drain, latency, or both, one after the other." enum:"drain,latency,both" default:"both"`
@@ -189,6 +189,9 @@ func (c *benchCmd) config(g *globals) (cfg bench.Config, err error) {
 			return cfg, err
 		}
 		cfg.Pids[name] = pid
+	}
+	if cfg.Watches() && (c.Warm > 0 || c.OneProcess) {
+		return cfg, fmt.Errorf("--warm, --one-process: the services of --pid are started by somebody else")
 	}
 	if c.Pprof != "" {
 		err = os.MkdirAll(c.Pprof, 0o755)

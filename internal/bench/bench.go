@@ -71,6 +71,12 @@ type Config struct {
 	Progress func(format string, args ...any)
 }
 
+// Watches is true when the services are not the measurement's own.
+func (cfg *Config) Watches() bool {
+	_, ofBroker := cfg.Pids[broker]
+	return len(cfg.Pids) > 1 || len(cfg.Pids) == 1 && !ofBroker
+}
+
 // Result of one measurement. Figures by service have the service's name, and
 // "broker" where the broker's process is known.
 type Result struct {
@@ -191,7 +197,7 @@ func newKeys(dir string) error {
 // start starts the services, unless others are watched. Processes that are there
 // already begin again, with new clients, in the session's deployment.
 func (s *session) start(ctx context.Context) error {
-	if len(s.cfg.Pids) > 0 && !onlyBroker(s.cfg.Pids) {
+	if s.cfg.Watches() {
 		return nil
 	}
 	if running := s.services(); len(running) > 0 {
@@ -226,11 +232,6 @@ func tell(children []*child, line string) error {
 		}
 	}
 	return nil
-}
-
-func onlyBroker(pids map[string]int) bool {
-	_, ok := pids[broker]
-	return ok && len(pids) == 1
 }
 
 // usage is what every watched process has used so far.
