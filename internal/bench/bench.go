@@ -309,11 +309,14 @@ func (s *session) warm(ctx context.Context) (err error) {
 	if err := w.topics(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.deleteTopics(context.WithoutCancel(ctx))) }()
+	defer func() {
+		w.cluster = s.cluster // its own is closed by now
+		err = errors.Join(err, w.deleteTopics(context.WithoutCancel(ctx)))
+	}()
 	if w.cluster, err = kafka.Open(ctx, w.cfg.Flags); err != nil {
 		return err
 	}
-	defer func() { w.cluster.Close(); w.cluster = s.cluster }()
+	defer w.cluster.Close()
 	if err := w.load(ctx); err != nil {
 		return err
 	}
