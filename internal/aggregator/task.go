@@ -3,13 +3,13 @@ package aggregator
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/acs"
 	"provstream/internal/codec"
+	"provstream/internal/dag"
 	"provstream/internal/kafka"
 	"provstream/internal/topics"
 	"provstream/internal/window"
@@ -131,7 +131,7 @@ func (t *task) produce(e window.Emission) {
 	h[1] = kgo.RecordHeader{Key: "ce_id", Value: t.slab.Text(e.ID)}
 	h[2] = kgo.RecordHeader{Key: "ce_type", Value: o.ceType}
 	h[3] = kgo.RecordHeader{Key: "ce_source", Value: o.source}
-	h[4] = kgo.RecordHeader{Key: "ce_time", Value: time.UnixMilli(e.Time).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z")}
+	h[4] = kgo.RecordHeader{Key: "ce_time", Value: dag.AppendTime(t.slab.Make(len("2006-01-02T15:04:05.000Z"))[:0], e.Time)}
 	h[5] = kgo.RecordHeader{Key: "content-type", Value: ceContentType}
 	r.Headers = h
 	t.out.Produce(r)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"provstream/internal/acs"
 	"provstream/internal/codec"
 	"provstream/internal/kafka"
 	"provstream/internal/topics"
@@ -32,6 +33,7 @@ type task struct {
 	batch batch
 	slab  kafka.Slab
 	rec   codec.Record
+	raw   acs.Hash
 	out   *kafka.Out
 	emit  func(runKey, value []byte)
 
@@ -136,7 +138,8 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) (
 		rec.Headers = append(rec.Headers, codec.Header{Key: h.Key, Value: h.Value})
 	}
 	res := reader.Read(rec, now, t.emit)
-	t.batch.hashes.Write(res.RawHash[:])
+	t.raw = res.RawHash // not from res itself: what an interface sees goes to the heap
+	t.batch.hashes.Write(t.raw[:])
 	n.records++
 	n.bytes += int64(len(r.Value))
 	n.steps += int64(res.Steps)
