@@ -23,6 +23,7 @@ import (
 	"provstream/internal/kafka"
 	"provstream/internal/kafkatest"
 	"provstream/internal/topics"
+	"provstream/verify"
 )
 
 // uuid makes a UUID out of a number.
@@ -291,6 +292,49 @@ func TestIngestTellsGaps(t *testing.T) {
 		stop()
 		if gaps := checkCoverage(t, w, hook, 0, 3+10, 13, 0); gaps != 2+5 {
 			t.Errorf("%d offsets told as lost, want 7", gaps)
+		}
+	})
+}
+
+// Records that are lost between two that one transaction reads: what stands before
+// them is told before them, and no count says more than its offsets hold.
+func TestIngestTellsGapsWithinATransaction(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		w.cfg.CommitInterval = 8 * time.Second // one transaction
+		hook := w.Topic(topics.Hook(acs.MethodUserMessage))
+		agent := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("agents"))
+		transaction := func(from, to int, between func()) {
+			t.Helper()
+			err := agent.BeginTransaction()
+			for i := from; i < to && err == nil; i++ {
+				err = agent.ProduceSync(t.Context(), &kgo.Record{Topic: hook, Value: []byte(userMessage(1, i, ""))}).FirstErr()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			between()
+			if err := agent.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop := w.start(t)
+		transaction(0, 5, func() {}) // offsets 0 to 4, and a marker
+		time.Sleep(5 * time.Second)
+		transaction(5, 10, func() { // offsets 6 to 10, of which nobody sees one before two are deleted
+			if err := c.Fake.DeleteRecords(hook, 0, 8); err != nil {
+				t.Fatal(err)
+			}
+		})
+		w.caughtUp(t)
+		stop()
+		if gaps := checkCoverage(t, w, hook, 0, 5+3, 8, 0); gaps != 2 {
+			t.Errorf("%d offsets told as lost, want 2", gaps)
+		}
+		for _, r := range w.read(t, topics.Coverage) {
+			if _, err := verify.ParseCoverage(r.Value); err != nil {
+				t.Errorf("%s: %v", r.Value, err)
+			}
 		}
 	})
 }

@@ -22,9 +22,9 @@ type task struct {
 	partition  int32
 	partitions int32 // of prov.steps and the others
 
-	// next is the offset up to which coverage has been told; what the partition
-	// lost is told as a gap.
-	next int64
+	// next is the offset up to which coverage has been told, at that of the record
+	// to be read next; what the partition lost is told as a gap.
+	next, at int64
 	// recordedAt is the largest recorded_at so far; known after the first
 	// record that is no marker.
 	recordedAt int64
@@ -65,7 +65,7 @@ func (c *counts) add(d *counts) {
 
 func (s *service) open(c *kafka.Cluster, in kafka.Input) (kafka.Task, error) {
 	t := &task{
-		s: s, topic: in.Topic, partition: in.Partition, partitions: c.Partitions, next: max(0, in.Committed),
+		s: s, topic: in.Topic, partition: in.Partition, partitions: c.Partitions, next: max(0, in.Committed), at: max(0, in.Committed),
 		stepsTopic: s.cfg.Topic(topics.Steps), deadLetterTopic: s.cfg.Topic(topics.DeadLetter), coverageTopic: s.cfg.Topic(topics.Coverage),
 		counters: s.metrics.topic(in.Topic),
 	}
@@ -96,14 +96,18 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 		t.s.readers <- reader
 	}()
 	t.begin(out)
-	t.batch.open = true
-	if first := records[0].Offset; first < t.next {
+	if first := records[0].Offset; first < t.at {
 		// The topic was truncated, or deleted and created again: its offsets
 		// begin anew. What was read of the old one stands.
-		t.s.cfg.Logger.Warn("the offsets of a hook partition went back", "topic", t.topic, "partition", t.partition, "expected", t.next, "found", first)
+		t.s.cfg.Logger.Warn("the offsets of a hook partition went back", "topic", t.topic, "partition", t.partition, "expected", t.at, "found", first)
 		t.s.metrics.resets.Inc()
+		if err := t.Flush(t.at, out); err != nil {
+			return err
+		}
 		t.next = first
 	}
+	t.batch.open = true
+	last := records[len(records)-1].Offset
 	now := nowMs() // everything here was fetched before
 	var n counts
 	for _, r := range records {
@@ -119,6 +123,7 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 	}
 	t.batch.add(&n)
 	t.counters.add(&n)
+	t.at = last + 1
 	return nil
 }
 
@@ -157,13 +162,16 @@ func (t *task) read(reader *codec.Reader, r *kgo.Record, now int64, n *counts) (
 }
 
 // Gap implements [kafka.Task]: offsets that are gone before they were read are
-// part of the evidence.
+// part of the evidence. What the transaction has read before them is told first.
 func (t *task) Gap(from, to int64, out *kafka.Out) error {
+	if err := t.Flush(from, out); err != nil {
+		return err
+	}
 	t.begin(out)
 	t.s.cfg.Logger.Error("records were lost before ingest read them", "topic", t.topic, "partition", t.partition, "from", from, "to", to)
 	t.s.metrics.gaps.WithLabelValues(t.topic).Add(float64(to - from))
 	t.coverage(verify.Coverage{From: from, To: to, Gap: true})
-	t.next = to
+	t.next, t.at = to, to
 	return nil
 }
 
@@ -181,7 +189,7 @@ func (t *task) Flush(next int64, out *kafka.Out) error {
 	t.coverage(c)
 	b.hashes.Reset()
 	t.batch = batch{hashes: b.hashes}
-	t.next = next
+	t.next, t.at = next, next
 	return nil
 }
 
