@@ -21,16 +21,17 @@ import (
 
 // openSteps writes n steps of sessions that do not end to prov.steps/0: user
 // messages, tool calls and their results with one provenance id each, in
-// sessions of 100.
-func openSteps(b *testing.B, cl *kgo.Client, topic string, n int) {
+// sessions of 100, evenly over the time before now.
+func openSteps(b testing.TB, cl *kgo.Client, topic string, n int, over time.Duration) {
 	b.Helper()
 	methods := []string{acs.MethodUserMessage, acs.MethodToolCallRequest, acs.MethodToolCallResult, acs.MethodAgentResponse}
 	now := time.Now().UnixMilli()
 	for i := range n {
 		session := fmt.Sprintf("00000000-0000-4000-8000-%012d", i/100)
 		id := fmt.Sprintf("00000000-0000-4000-9000-%012d", i)
+		at := now - over.Milliseconds()*int64(n-i)/int64(n)
 		s := acs.Step{
-			Tenant: "default", Session: session, StepID: id, ID: "1", Method: methods[i%len(methods)], EventTime: now + int64(i), RecordedAt: now,
+			Tenant: "default", Session: session, StepID: id, ID: "1", Method: methods[i%len(methods)], EventTime: at, RecordedAt: at,
 			AgentID: "agent", TurnID: session + "-turn", Environment: "production", Platform: "bench",
 			Coordinates: acs.Coordinates{Topic: "acs.hooks.user-message", Offset: int64(i), Index: -1},
 			Provenance:  []acs.Provenance{{ID: id, Origin: "tool_output", SourceID: "source"}},
@@ -42,10 +43,6 @@ func openSteps(b *testing.B, cl *kgo.Client, topic string, n int) {
 		})
 	}
 	if err := cl.Flush(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	tick := &kgo.Record{Topic: topic, Value: codec.AppendTick(nil, now)}
-	if err := cl.ProduceSync(b.Context(), tick).FirstErr(); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -70,7 +67,12 @@ func BenchmarkRestore(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			c := kafkatest.Loopback(b, kafkatest.Options{Partitions: 1, Nodes: 1})
 			flags := kafka.Flags{Brokers: c.Brokers, Prefix: c.Prefix, Extra: c.Opts}
-			openSteps(b, c.Client(b, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(1<<20)), c.Topic(topics.Steps), steps)
+			cl := c.Client(b, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(1<<20))
+			openSteps(b, cl, c.Topic(topics.Steps), steps, time.Duration(steps)*time.Millisecond)
+			tick := &kgo.Record{Topic: c.Topic(topics.Steps), Value: codec.AppendTick(nil, time.Now().UnixMilli())}
+			if err := cl.ProduceSync(b.Context(), tick).FirstErr(); err != nil {
+				b.Fatal(err)
+			}
 			cfg := aggregator.Config{Config: kafka.Config{Flags: flags, Service: aggregator.Service}, Window: window.DefaultConfig(), ReplayRecords: replay}
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)

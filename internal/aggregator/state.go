@@ -93,7 +93,7 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 		return nil, err
 	}
 	if stored == nil && in.Committed < 0 {
-		return s.newTask(in.Partition, window.NewPartition(s.cfg.Window)).attach(false), nil
+		return s.newTask(in.Partition, window.NewPartition(s.cfg.Window)).attach(0, false), nil
 	}
 	if err := s.checkState(in, stored); err != nil {
 		return nil, kafka.Fatal(err)
@@ -108,7 +108,7 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	t.window.SetConfig(s.cfg.Window)
 	t.saveAll = stored.Window != s.cfg.Window
 	t.baseline()
-	return t.attach(true), nil
+	return t.attach(stored.Next, true), nil
 }
 
 // rebuild is step 3.

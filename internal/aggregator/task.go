@@ -23,9 +23,10 @@ type task struct {
 	clock     *partitionClock
 	outputs   [3]output // by window.Kind
 
-	loaded   int  // records that the restore took from snapshots
-	replayed int  // records that the restore read from prov.steps
-	saveAll  bool // the next flush saves every run
+	next     int64 // offset of the record to be processed next
+	loaded   int   // records that the restore took from snapshots
+	replayed int   // records that the restore read from prov.steps
+	saveAll  bool  // the next flush saves every run
 
 	stateTopic string
 	stateBytes prometheus.Counter
@@ -70,7 +71,8 @@ func (s *service) newTask(partition int32, w *window.Partition) *task {
 }
 
 // attach makes the task one that the ticker serves.
-func (t *task) attach(steps bool) *task {
+func (t *task) attach(next int64, steps bool) *task {
+	t.next = next
 	t.clock = t.s.ticker.add(t.partition)
 	t.window.SetAlloc(t.slab.Make)
 	t.publish(steps)
@@ -80,6 +82,7 @@ func (t *task) attach(steps bool) *task {
 // Process implements [kafka.Task].
 func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 	t.begin(out)
+	t.next = records[len(records)-1].Offset + 1
 	t.publish(t.feed(records, t.emit))
 	for _, r := range records {
 		r.Recycle() // the machine keeps nothing of them
@@ -165,7 +168,8 @@ func (t *task) Close() { t.s.ticker.remove(t.partition, t.clock) }
 
 // publish tells the ticker what the machine waits for.
 func (t *task) publish(steps bool) {
-	clock, known := t.window.Clock()
-	due, timer := t.window.NextTimer()
-	t.s.ticker.update(t.clock, clock, known, due, timer, steps)
+	now := partitionClock{open: int64(t.window.OpenRecords()), next: t.next, fresh: steps}
+	now.clock, now.known = t.window.Clock()
+	now.due, now.timer = t.window.NextTimer()
+	t.s.ticker.update(t.clock, now)
 }

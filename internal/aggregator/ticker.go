@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"provstream/internal/codec"
@@ -22,7 +23,15 @@ const (
 	// watchInterval is the longest time between two observations, so that the
 	// age of the clock can be told also while nobody waits for a tick.
 	watchInterval = 15 * time.Second
+	// catchUp is how far a tick goes where much is open.
+	catchUp = 30 * time.Second
 )
+
+// A tick makes everything due that lies before it, in one transaction. Where more
+// than calmSteps records of a partition are open or unread, as after hours in which
+// nobody ticked, time goes on by catchUp from timer to timer: any earlier tick is
+// true as well. Tests change it.
+var calmSteps int64 = 500_000
 
 // ticker appends ticks to the partitions that this instance owns, with the
 // plain idempotent producer that the cluster's client is: a tick is a fact about the hook topics, true
@@ -46,7 +55,9 @@ type partitionClock struct {
 	known    bool
 	due      int64 // earliest timer
 	timer    bool
-	fresh    bool // records came since the last tick
+	open     int64 // records of open segments
+	next     int64 // offset of the record to be processed next
+	fresh    bool  // records came since the last tick
 	sent     int64
 	hasSent  bool
 	lastSent time.Time
@@ -77,16 +88,18 @@ func (t *ticker) remove(partition int32, c *partitionClock) {
 	}
 }
 
-func (t *ticker) update(c *partitionClock, clock int64, known bool, due int64, timer, steps bool) {
+// update tells what a partition's machine has come to; the members that ticks
+// change stay.
+func (t *ticker) update(c *partitionClock, now partitionClock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.clock, c.known, c.due, c.timer = clock, known, due, timer
-	c.fresh = c.fresh || steps
+	c.clock, c.known, c.due, c.timer, c.open, c.next = now.clock, now.known, now.due, now.timer, now.open, now.next
+	c.fresh = c.fresh || now.fresh
 }
 
 func (t *ticker) run(ctx context.Context) {
 	pause := tickInterval
-	last := int64(math.MinInt64)
+	last, behind := int64(math.MinInt64), false
 	var looked time.Time
 	for {
 		select {
@@ -102,20 +115,31 @@ func (t *ticker) run(ctx context.Context) {
 		}
 		o, err := t.hooks.Observe(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
-				t.s.metrics.observeErrors.Inc()
-				t.s.cfg.Logger.Warn("no tick: the hook topics could not be observed", "error", kafka.ExplainRights(err, Service))
-			}
+			t.noTick(ctx, err)
 			continue
 		}
 		t.s.metrics.observed(o)
-		if !o.OK || o.T == last {
-			// Time stands still: ingest is down or has not begun.
-			pause = freshInterval
+		ends, err := t.s.cluster.Admin.ListEndOffsets(ctx, t.topic)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err != nil {
+			t.noTick(ctx, err)
 			continue
 		}
-		last = o.T
-		t.send(ctx, time.Now(), o.T)
+		if !o.OK || o.T == last && !behind {
+			pause = freshInterval // time stands still: ingest is down or has not begun
+		}
+		if o.OK {
+			last, behind = o.T, t.send(ctx, time.Now(), o.T, ends)
+		}
+	}
+}
+
+func (t *ticker) noTick(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		t.s.metrics.observeErrors.Inc()
+		t.s.cfg.Logger.Warn("no tick: the topics could not be observed", "error", kafka.ExplainRights(err, Service))
 	}
 }
 
@@ -145,23 +169,66 @@ func (c *partitionClock) wants(now time.Time, at int64) bool {
 	return c.fresh && !underway && (!c.known || now.Sub(c.lastSent) >= freshInterval)
 }
 
-func (t *ticker) send(ctx context.Context, now time.Time, at int64) {
+// step is how far a tick takes the partition on the way to T, with a log that ends
+// at end; ok is false when nothing is known yet of what it would make due.
+func (c *partitionClock) step(T, end int64) (at int64, ok bool) {
+	if c.open+max(0, end-c.next) <= calmSteps {
+		return T, true
+	}
+	from := int64(math.MinInt64)
+	if c.known {
+		from = c.clock
+	}
+	if c.hasSent {
+		from = max(from, c.sent)
+	}
+	if c.timer {
+		from = max(from, c.due)
+	}
+	if from == math.MinInt64 {
+		return T, false
+	}
+	return min(T, from+catchUp.Milliseconds()), true
+}
+
+// send writes a tick to each partition that wants one. It reports whether one
+// stays behind T.
+func (t *ticker) send(ctx context.Context, now time.Time, T int64, ends kadm.ListedOffsets) (behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	value := codec.AppendTick(nil, at)
 	for p, c := range t.partitions {
+		end, _ := ends.Lookup(t.topic, p)
+		at, ok := c.step(T, end.Offset)
+		if !ok {
+			behind = true
+			continue
+		}
+		behind = behind || at < T
 		if !c.wants(now, at) {
 			continue
 		}
 		c.sent, c.hasSent, c.lastSent, c.fresh = at, true, now, false
-		t.s.cluster.Client.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: value}, func(_ *kgo.Record, err error) {
-			if err != nil && ctx.Err() == nil {
-				t.s.metrics.tickErrors.Inc()
-				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", kafka.ExplainRights(err, Service))
+		t.s.cluster.Client.Produce(ctx, &kgo.Record{Topic: t.topic, Partition: p, Value: codec.AppendTick(nil, at)}, func(_ *kgo.Record, err error) {
+			if err == nil {
+				t.s.metrics.ticks.Inc()
 				return
 			}
-			t.s.metrics.ticks.Inc()
+			t.unsent(c, at)
+			if ctx.Err() == nil {
+				t.s.metrics.tickErrors.Inc()
+				t.s.cfg.Logger.Warn("a tick could not be written", "partition", p, "error", kafka.ExplainRights(err, Service))
+			}
 		})
+	}
+	return behind
+}
+
+// unsent takes back that a tick was sent.
+func (t *ticker) unsent(c *partitionClock, at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.sent == at {
+		c.hasSent = false
 	}
 }
 

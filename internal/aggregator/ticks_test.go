@@ -105,6 +105,58 @@ func (w *world) whole(t *testing.T, n int) {
 	}
 }
 
+// Hours in which nobody ticked, with much that is open behind them: time goes on in
+// steps, each a transaction of its own, and not in one that seals everything.
+func TestTicksAfterHoursWithoutOne(t *testing.T) {
+	needsVirtualTime(t)
+	if testing.Short() {
+		t.Skip("SKIPPED: -short")
+	}
+	kafkatest.Bubble(t, kafkatest.Options{Partitions: 1, Nodes: 1}, func(t *testing.T, c *kafkatest.Cluster) {
+		defer aggregator.SetCalmSteps(50_000)()
+		w := newWorld(t, c)
+		w.window.TurnIdle, w.window.SessionIdle = 15*time.Minute, time.Hour
+		w.startIngest(t)
+		time.Sleep(5 * time.Second)
+		const sessions = 1500
+		openSteps(t, w.agents, w.Topic(topics.Steps), 100*sessions, 3*time.Hour)
+		began := time.Now().Add(-3 * time.Hour).UnixMilli()
+		w.startAggregator(t, "a")
+		for range 600 {
+			time.Sleep(time.Second)
+			if len(w.read(t, topics.Runs, 0)) >= sessions*2/3 { // those that were silent for an hour
+				break
+			}
+		}
+		sealed := map[int64]int{} // by the clock
+		for _, r := range w.read(t, topics.Runs, 0) {
+			var dag struct{ CreatedAt time.Time }
+			if err := json.Unmarshal(r.Value, &dag); err != nil {
+				t.Fatal(err)
+			}
+			sealed[dag.CreatedAt.UnixMilli()]++
+		}
+		ticks, _ := w.ticks(t, 0)
+		if len(ticks) < 60 || ticks[0] > began+20*time.Minute.Milliseconds() {
+			t.Errorf("%d ticks, the first after %v", len(ticks), time.Duration(ticks[0]-began)*time.Millisecond)
+		}
+		if now := time.Now().UnixMilli(); ticks[len(ticks)-1] < now-time.Minute.Milliseconds() {
+			t.Errorf("time has come to %v before now", time.Duration(now-ticks[len(ticks)-1])*time.Millisecond)
+		}
+		total, small := 0, 0
+		for _, n := range sealed {
+			total += n
+			if n < 20 {
+				small += n
+			}
+		}
+		// The last ones, when little is open, may go together.
+		if total < sessions*2/3 || small < sessions/3 {
+			t.Errorf("%d runs sealed, %d of them by fewer than 20 a tick", total, small)
+		}
+	})
+}
+
 // ticks are the clock's steps in a partition: T and when it was written.
 func (w *world) ticks(t *testing.T, p int32) (ts []int64, written []time.Time) {
 	t.Helper()

@@ -279,6 +279,9 @@ func (p *Partition) Stats() Stats {
 	return st
 }
 
+// OpenRecords is how many records open segments hold, which MaxOpenSteps bounds.
+func (p *Partition) OpenRecords() int { return p.open }
+
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
 func makeBytes(n int) []byte { return make([]byte, n) }
