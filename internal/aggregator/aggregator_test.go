@@ -355,6 +355,32 @@ func TestAGracefulStopSavesEverything(t *testing.T) {
 	})
 }
 
+// So does a stop before anybody could tick.
+func TestAStopBeforeTheFirstTickSavesEverything(t *testing.T) {
+	kafkatest.Bubble(t, kafkatest.Options{Partitions: 1}, func(t *testing.T, c *kafkatest.Cluster) {
+		w := newWorld(t, c)
+		stop := w.startAggregator(t, "a")
+		openSteps(t, w.agents, w.Topic(topics.Steps), 500, time.Second)
+		w.processed(t, 500)
+		stop()
+		i, err := aggregator.Inspect(t.Context(), w.cluster, aggregator.Config{Config: w.config("aggregator", "a")}, 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.Fault != "" || i.Low != i.Next || i.Loaded != 500 {
+			t.Errorf("low %d, next %d, %d steps of 500 from snapshots, %s", i.Low, i.Next, i.Loaded, i.Fault)
+		}
+		stopIngest := w.startIngest(t)
+		stop = w.startAggregator(t, "b")
+		w.settle(t)
+		stop()
+		stopIngest()
+		if dags := w.checkReplay(t); dags != 5 {
+			t.Errorf("%d DAGs of 5 sessions", dags)
+		}
+	})
+}
+
 // ticked tells whether the aggregator has taken a tick of the partition.
 func (w *world) ticked(t *testing.T, p int32) bool {
 	t.Helper()

@@ -233,12 +233,13 @@ func (t *ticker) unsent(c *partitionClock, at int64) {
 }
 
 // last is [kafka.Parts.Last]: it repeats each partition's clock as a tick, which
-// says nothing new, so that the last transaction has something to commit.
+// says nothing new, so that the last transaction has something to commit. Where
+// nobody has ticked yet it is 0, which is before everything.
 func (t *ticker) last(ctx context.Context) map[kafka.Partition]int64 {
 	t.mu.Lock()
 	var ticks []*kgo.Record
 	for p, c := range t.partitions {
-		if c.known {
+		if c.known || c.open > 0 {
 			ticks = append(ticks, &kgo.Record{Topic: t.topic, Partition: p, Value: codec.AppendTick(nil, c.clock)})
 		}
 	}

@@ -112,6 +112,7 @@ func (t *task) Process(records []*kgo.Record, out *kafka.Out) error {
 	var n counts
 	for _, r := range records {
 		if r.Attrs.IsControl() {
+			r.Recycle()
 			continue
 		}
 		if at := min(r.Timestamp.UnixMilli(), now); !t.known || at > t.recordedAt {

@@ -145,6 +145,8 @@ func (f *Faults) Duration(flag, s string, least, most time.Duration) time.Durati
 	switch {
 	case err != nil:
 		f.Add(fmt.Errorf("%s: %q is no duration like 100ms, 10s or 1h", flag, s))
+	case most == 0 && d < least:
+		f.Add(fmt.Errorf("%s: %s is less than %s", flag, s, least))
 	case d < least || most > 0 && d > most:
 		f.Add(fmt.Errorf("%s: %s is not between %s and %s", flag, s, least, most))
 	}

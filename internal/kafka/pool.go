@@ -21,6 +21,8 @@ const (
 	minPooledBits, maxPooledBits = 14, 22 // 16 KiB to 4 MiB
 	mostPooled                   = 8      // buffers of one size
 	mostPooledRecords            = 32     // slices
+	mostRecords                  = 8192   // in one of them: 1.4 MB
+	mostIdle                     = 64     // a batch of one record, as a marker is, leaves large slices alone
 	// snappyGrows is how many times larger a batch of ours is than its snappy form.
 	snappyGrows = 6
 )
@@ -56,7 +58,7 @@ func (p *fetchPool) GetRecords(n int) []kgo.Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k := len(p.records) - 1; k >= 0; k-- {
-		if r := p.records[k]; n <= cap(r) {
+		if r := p.records[k]; n <= cap(r) && cap(r) <= 4*n+mostIdle {
 			p.records = slices.Delete(p.records, k, k+1)
 			return r[:0]
 		}
@@ -68,7 +70,7 @@ func (p *fetchPool) GetRecords(n int) []kgo.Record {
 func (p *fetchPool) PutRecords(r []kgo.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.records) < mostPooledRecords {
+	if len(p.records) < mostPooledRecords && cap(r) <= mostRecords {
 		p.records = append(p.records, r)
 	}
 }

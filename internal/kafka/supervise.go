@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -17,6 +18,9 @@ func Supervise(ctx context.Context, log *slog.Logger, life func(context.Context)
 		err := life(ctx)
 		switch {
 		case ctx.Err() != nil && !IsFatal(err):
+			if err != nil && !errors.Is(err, context.Canceled) {
+				log.Warn("the last transaction did not commit; what it held is done again at the next start", "error", err)
+			}
 			return nil
 		case err == nil:
 			return nil

@@ -180,7 +180,7 @@ func (s *Sender) target(ctx context.Context, base string) (*target, error) {
 		case ok && d.Err != nil && !errors.Is(d.Err, kerr.UnknownTopicOrPartition):
 			return nil, fmt.Errorf("topic %s: %w", name, d.Err)
 		case !s.opts.CreateTopics:
-			return nil, fmt.Errorf("topic %s does not exist: run `provctl topics create --hooks`, create it, or let replay do it with --create-topics", name)
+			return nil, fmt.Errorf("topic %s does not exist: create it, or let replay do it with --create-topics; `provctl topics create --hooks` makes those of the ACS methods", name)
 		case attempt == 0:
 			err = s.create(ctx, name)
 		case attempt > 250:

@@ -93,6 +93,7 @@ func (s *service) open(ctx context.Context, in kafka.Input) (kafka.Task, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.metrics.head(origin, t.log.Size(), head.Timestamp)
 	s.cfg.Logger.Info("log restored", "origin", origin, "size", t.log.Size())
 	return t, nil
 }
@@ -161,6 +162,7 @@ func header(r *kgo.Record, key string) []byte {
 func (t *task) Process(records []*kgo.Record, _ *kafka.Out) error {
 	for _, r := range records {
 		if r.Attrs.IsControl() {
+			r.Recycle()
 			continue
 		}
 		t.records = append(t.records, r)
