@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -17,8 +18,14 @@ import (
 )
 
 // metaKey is the key of the record in prov.aggregator.state/p that is about the
-// whole partition. The others are snapshots of runs (window.Partition.Save).
-const metaKey = "meta"
+// whole partition, sealsKey what the keys of seals under pressure begin with. The
+// others are snapshots of runs (window.Partition.Save), whose keys are longer.
+const (
+	metaKey  = "meta"
+	sealsKey = "seals@"
+	// sealsBytes bounds one record of seals, of which there may be thousands.
+	sealsBytes = 256 << 10
+)
 
 // meta is its value. Every transaction that reads records of prov.steps/p writes
 // it to prov.aggregator.state/p, in the transaction: it and the committed offset
@@ -36,9 +43,16 @@ type meta struct {
 	// Window is the configuration that the records from Low to Next were taken
 	// with.
 	Window window.Config `json:"window"`
-	// Pressures are the seals under pressure from Low on: a replay is told of
-	// them, because it does not hold all the runs that they were chosen among.
+	// Pressures are the seals under pressure from Low on, where an earlier version
+	// wrote them; now they are records of their own.
 	Pressures []window.Pressure `json:"pressures,omitempty"`
+}
+
+// seals is a record of seals under pressure. A replay is told of those from Low
+// on, because it does not hold all the runs that they were chosen among.
+type seals struct {
+	key  string
+	last int64 // offset of the last of them
 }
 
 // writeState writes the snapshots that are due, and the meta record, which says
@@ -55,15 +69,46 @@ func (t *task) writeState(next int64, out *kafka.Out) error {
 	t.saveAll = false
 	m := meta{Next: next, Partitions: t.s.cluster.Partitions, Window: t.s.cfg.Window}
 	low, clock, known := t.window.Low(next)
-	m.Low, m.Pressures = low, t.window.Pressures(low)
+	m.Low = low
 	if known {
 		m.Clock = &clock
 	}
 	value, err := json.Marshal(m)
+	if err == nil {
+		err = t.writeSeals(low, next)
+	}
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
 	t.put(metaKey, value)
+	return nil
+}
+
+// writeSeals writes the seals under pressure of this transaction, and takes back
+// the records of those that no replay will meet.
+func (t *task) writeSeals(low, next int64) error {
+	fresh := t.window.Pressures(low)
+	since, _ := slices.BinarySearchFunc(fresh, t.written, func(p window.Pressure, at int64) int { return cmp.Compare(p.Offset, at) })
+	fresh = fresh[since:]
+	for n := 0; len(fresh) > 0; n++ {
+		size, count := 0, 0
+		for count < len(fresh) && (count == 0 || size < sealsBytes) {
+			size += len(fresh[count].Key) + 40
+			count++
+		}
+		value, err := json.Marshal(fresh[:count])
+		if err != nil {
+			return err
+		}
+		s := seals{fmt.Sprintf("%s%d.%d", sealsKey, next, n), fresh[count-1].Offset}
+		t.put(s.key, value)
+		t.seals, fresh = append(t.seals, s), fresh[count:]
+	}
+	for len(t.seals) > 0 && t.seals[0].last < low {
+		t.put(t.seals[0].key, nil)
+		t.seals = t.seals[1:]
+	}
+	t.written = next
 	return nil
 }
 
@@ -130,7 +175,7 @@ func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *stored) (
 	stored.records = nil
 	w.BeginReplay(stored.Pressures)
 	t := s.newTask(in.Partition, w)
-	t.loaded = loaded
+	t.loaded, t.seals, t.written = loaded, stored.seals, stored.Next
 	restoring := s.metrics.restoreBegins(in.Partition, stored.Next-stored.Low)
 	defer restoring.done()
 	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
@@ -155,6 +200,26 @@ func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *stored) (
 type stored struct {
 	meta
 	records []*kgo.Record // of runs: the last of each key, in the order of the topic
+	seals   []seals
+}
+
+// takeSeals moves the seals under pressure from the records to the meta record's.
+func (st *stored) takeSeals() error {
+	var err error
+	st.records = slices.DeleteFunc(st.records, func(r *kgo.Record) bool {
+		if !strings.HasPrefix(string(r.Key), sealsKey) {
+			return false
+		}
+		var of []window.Pressure
+		if e := json.Unmarshal(r.Value, &of); e != nil || len(of) == 0 {
+			err = fmt.Errorf("state record %s/%d@%d: no seals: %w", r.Topic, r.Partition, r.Offset, e)
+			return true
+		}
+		st.seals = append(st.seals, seals{string(r.Key), of[len(of)-1].Offset})
+		st.Pressures = append(st.Pressures, of...)
+		return true
+	})
+	return err
 }
 
 // readState returns what is committed of a partition's state, nil without a
@@ -186,6 +251,9 @@ func (s *service) readState(ctx context.Context, partition int32) (*stored, erro
 	}
 	delete(last, metaKey)
 	st.records = slices.SortedFunc(maps.Values(last), func(a, b *kgo.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	if err := st.takeSeals(); err != nil {
+		return nil, kafka.Fatal(err)
+	}
 	return st, nil
 }
 

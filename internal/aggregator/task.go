@@ -23,10 +23,12 @@ type task struct {
 	clock     *partitionClock
 	outputs   [3]output // by window.Kind
 
-	next     int64 // offset of the record to be processed next
-	loaded   int   // records that the restore took from snapshots
-	replayed int   // records that the restore read from prov.steps
-	saveAll  bool  // the next flush saves every run
+	next     int64   // offset of the record to be processed next
+	loaded   int     // records that the restore took from snapshots
+	replayed int     // records that the restore read from prov.steps
+	saveAll  bool    // the next flush saves every run
+	written  int64   // seals under pressure are written up to this offset
+	seals    []seals // the records of those that a replay may meet
 
 	stateTopic string
 	stateBytes prometheus.Counter
