@@ -360,13 +360,15 @@ func (p *Partition) timersOf(r *run, by int64) []timer {
 // notBefore is a time before which an open turn does not close, told without
 // looking at its steps.
 func (p *Partition) notBefore(s *turnState) int64 {
-	switch {
-	case s.again:
-		return min(s.dueAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
-	case s.ending:
-		return min(s.endAt+ms(min(p.cfg.CompleteGrace, p.cfg.Grace)), s.lastAt+ms(p.cfg.TurnIdle))
+	grace := ms(min(p.cfg.CompleteGrace, p.cfg.Grace))
+	due := s.lastAt + ms(p.cfg.TurnIdle)
+	if s.again {
+		due = min(due, s.dueAt+grace)
 	}
-	return s.lastAt + ms(p.cfg.TurnIdle)
+	if s.ending { // its record may have come before that which opened the turn again
+		due = min(due, s.endAt+grace)
+	}
+	return due
 }
 
 // grace of what a timer waits for; idle times and retentions are no graces.

@@ -50,17 +50,50 @@ func partitions(t *rapid.T, seen *paths) func(window.Config) *window.Partition {
 	}
 }
 
-func agree(t *rapid.T, partition func(window.Config) *window.Partition, settings steptest.Settings, log []steptest.Event) {
-	cfg, err := configOf(settings)
+// TestReferenceAgreesAfterAChange does the same where the configuration changes
+// between two records: it holds from there on, also for what is open.
+func TestReferenceAgreesAfterAChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := steptest.DrawLog(t, 100)
+		before, after := steptest.DrawSettings(t), steptest.DrawSettings(t)
+		for name := range before {
+			if strings.HasSuffix(name, "grace") { // 0 acts with a record, which is then over
+				before[name], after[name] = max(1, before[name]), max(1, after[name])
+			}
+		}
+		agree(t, partitions(t, nil), before, log, change{rapid.IntRange(0, len(log)-1).Draw(t, "at"), after})
+	})
+}
+
+// change is of the configuration, before an event.
+type change struct {
+	at       int
+	settings steptest.Settings
+}
+
+func configs(t *rapid.T, s steptest.Settings) (window.Config, reference.Config) {
+	ours, err := configOf(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refCfg, err := reference.ConfigFrom(settings)
+	theirs, err := reference.ConfigFrom(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ours, theirs
+}
+
+func agree(t *rapid.T, partition func(window.Config) *window.Partition, settings steptest.Settings, log []steptest.Event, changes ...change) {
+	cfg, refCfg := configs(t, settings)
 	ours, theirs := core{partition(cfg)}, referenceCore{reference.New(refCfg)}
 	for i, e := range log {
+		for _, c := range changes {
+			if c.at == i {
+				cfg, refCfg := configs(t, c.settings)
+				ours.p.SetConfig(cfg)
+				theirs.p.SetConfig(refCfg)
+			}
+		}
 		var got, want []steptest.Output
 		if e.Step != nil {
 			s, c := *e.Step, *e.Step

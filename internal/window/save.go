@@ -327,16 +327,8 @@ func (p *Partition) adopt(r *run) {
 		p.open += r.seg.Len()
 		p.openRuns.renew(r)
 		p.noteOpen(r)
-		if r.seg.Weight >= p.cfg.MaxRunWeight {
-			p.heavy = append(p.heavy, r)
-		}
 	}
-	p.schedule(r)
-	for i := range r.turns {
-		if t := &r.turns[i]; !t.closed && t.live() {
-			p.scheduleTurn(r, int32(i))
-		}
-	}
+	p.arm(r)
 	if r.dirty {
 		r.dirty = false
 		p.markDirty(r)

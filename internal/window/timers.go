@@ -218,6 +218,19 @@ func (p *Partition) fireRun(r *run, emit func(Emission)) {
 	p.forget(r)
 }
 
+// arm sets all timers of a run to what the configuration makes of it.
+func (p *Partition) arm(r *run) {
+	if r.seg != nil && r.seg.Len() > 0 && r.seg.Weight >= p.cfg.MaxRunWeight {
+		p.heavy = append(p.heavy, r)
+	}
+	p.schedule(r)
+	for i := range r.turns {
+		if t := &r.turns[i]; !t.closed && t.live() {
+			p.scheduleTurn(r, int32(i))
+		}
+	}
+}
+
 // schedule sets the run's timer after a record.
 func (p *Partition) schedule(r *run) {
 	due, _, _ := p.runDue(r)

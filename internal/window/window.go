@@ -118,8 +118,17 @@ func NewPartition(cfg Config) *Partition {
 // n bytes, which are the receiver's. Without it they are made.
 func (p *Partition) SetAlloc(alloc func(n int) []byte) { p.alloc = alloc }
 
-// SetConfig changes the configuration from the next record on.
-func (p *Partition) SetConfig(cfg Config) { p.cfg = cfg }
+// SetConfig changes the configuration from the next record on, also for what is
+// open already.
+func (p *Partition) SetConfig(cfg Config) {
+	if p.cfg == cfg {
+		return
+	}
+	p.cfg = cfg
+	for _, r := range p.runs {
+		p.arm(r)
+	}
+}
 
 // Clock returns the largest tick so far.
 func (p *Partition) Clock() (ms int64, ok bool) { return p.clock, p.hasClock }
