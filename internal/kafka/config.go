@@ -75,6 +75,11 @@ func (s ServiceFlags) Config(service string) (Config, error) {
 	default:
 		faults.Add(fmt.Errorf("--transactions: %q is neither on nor off", s.Transactions))
 	}
+	for _, other := range []string{"ingest", "aggregator", "signer"} {
+		if other != service && c.Group == DefaultGroup(c.Prefix, other) {
+			faults.Add(fmt.Errorf("--group: %q is the group of the service %s: its members would take each other's partitions", c.Group, other))
+		}
+	}
 	if c.Deployment == "" || strings.ContainsAny(c.Deployment, " \t\n+") {
 		faults.Add(fmt.Errorf("--deployment: %q must not be empty and has no blank or '+': it begins the key names of the logs", c.Deployment))
 	}

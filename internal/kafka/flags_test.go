@@ -15,14 +15,14 @@ func TestFaultsComeTogether(t *testing.T) {
 			Brokers: []string{"nonsense"}, Prefix: "a b", TLSCA: "/does/not/exist", TLSCert: "cert.pem",
 			SASL: "scram-sha-512",
 		},
-		Deployment: "has blank", Instance: "i", CommitInterval: "soon", SessionTimeout: "1ms", Compression: "tar", Transactions: "perhaps",
+		Group: "a bprovstream-signer", Deployment: "has blank", Instance: "i", CommitInterval: "soon", SessionTimeout: "1ms", Compression: "tar", Transactions: "perhaps",
 	}
 	_, err := f.Config("ingest")
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, flag := range []string{
-		"--brokers", "--prefix", "--tls-ca", "--tls-cert", "--sasl-user", "--sasl-password-file", "--deployment", "--commit-interval", "--session-timeout", "--compression", "--transactions",
+		"--brokers", "--prefix", "--tls-ca", "--tls-cert", "--sasl-user", "--sasl-password-file", "--deployment", "--group", "--commit-interval", "--session-timeout", "--compression", "--transactions",
 	} {
 		if !strings.Contains(err.Error(), flag+":") && !strings.Contains(err.Error(), flag+" and") {
 			t.Errorf("%s is not named in:\n%v", flag, err)

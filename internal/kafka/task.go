@@ -26,8 +26,9 @@ type Task interface {
 	// Process takes records in the order of their offsets, control records
 	// (transaction markers) among them. Each offset is given once while
 	// the task lives. The slice is not used afterwards; the records' bytes
-	// may be kept. A task that keeps nothing of a record may call its Recycle,
-	// and not look at it afterwards: the next batch goes to the same memory.
+	// may be kept. A task that keeps nothing of a record, and has put nothing of
+	// it into an Out, may call its Recycle, and not look at it afterwards: the
+	// next batch goes to the same memory.
 	Process(records []*kgo.Record, out *Out) error
 	// Gap tells of offsets [from, to) that the partition has lost.
 	Gap(from, to int64, out *Out) error

@@ -2,9 +2,8 @@
 // in prov.aggregator.state: unsigned varints, and strings with their lengths.
 //
 // It is an internal format: a service reads what a service of the same Version
-// wrote. Before an upgrade that changes it, a graceful stop and an empty state
-// are not needed either: a partition without snapshots is rebuilt from
-// prov.steps.
+// wrote, and refuses what another wrote. Before an upgrade that changes it the old
+// version drains: without open runs there is nothing that the new one must read.
 package state
 
 import (

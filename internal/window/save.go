@@ -229,7 +229,7 @@ func (l *Loader) Add(key string, value []byte) error {
 
 func version(r *state.Reader) error {
 	if v := r.Fixed(1); len(v) == 0 || v[0] != state.Version {
-		return fmt.Errorf("snapshot of another version: stop the old version gracefully before an upgrade: %w", state.ErrCorrupt)
+		return fmt.Errorf("snapshot of another version: start the version that wrote it and let it drain before you change: %w", state.ErrCorrupt)
 	}
 	return nil
 }
