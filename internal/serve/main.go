@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"provstream/internal/kafka"
 )
 
 // Command is a service's command line. It is filled by kong; it embeds [Flags].
@@ -35,16 +37,18 @@ func Main(name, description, address string, c Command) {
 
 // run is Main with its surroundings as arguments.
 func run(ctx context.Context, name, description, address string, c Command, args []string, stdout, stderr io.Writer) error {
-	done, err := parse(name, description, address, c, args, stdout, stderr)
+	var faults kafka.Faults
+	done, err := parse(name, description, address, c, args, stdout, stderr, &faults)
 	if done || err != nil {
 		return err
 	}
 	flags := c.common()
-	if flags.Probe {
+	if flags.Probe && faults.Err() == nil {
 		return flags.Ready(ctx)
 	}
 	start, err := c.Prepare()
-	if err != nil {
+	faults.Add(err)
+	if err := faults.Err(); err != nil {
 		return err
 	}
 	if flags.PrintConfig {

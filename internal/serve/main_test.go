@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"provstream/internal/kafka"
 )
 
 // thing is a service that waits until it is told to stop.
@@ -18,8 +20,13 @@ type thing struct {
 }
 
 func (c *thing) Prepare() (func(context.Context, *Service) error, error) {
+	var faults kafka.Faults
+	c.Check(&faults)
 	if c.Size < 1 {
-		return nil, errors.New("--size: must be 1 or more")
+		faults.Add(errors.New("--size: must be 1 or more"))
+	}
+	if err := faults.Err(); err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context, s *Service) error {
 		c.ran <- s
@@ -38,6 +45,9 @@ func TestRun(t *testing.T) {
 		{[]string{"--print-config", "--size=7"}, `"Size": 7`, ""},
 		{[]string{"--size=0"}, "", "--size: must be 1 or more"},
 		{[]string{"--size=0", "--print-config"}, "", "--size"},
+		{[]string{"--size=many", "--print-config=perhaps", "--log-format=xml"}, "", "--size: "},
+		{[]string{"--size=many", "--print-config=perhaps", "--log-format=xml"}, "", "--print-config: "},
+		{[]string{"--size=many", "--print-config=perhaps", "--log-format=xml"}, "", "--log-format: "},
 		{[]string{"--nonesuch"}, "", "unknown flag --nonesuch"},
 		{[]string{"--probe", "--listen-metrics=127.0.0.1:1"}, "", "probe:"},
 	} {

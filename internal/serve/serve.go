@@ -24,6 +24,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,9 +88,15 @@ func (f Flags) Logger(w io.Writer) *slog.Logger {
 }
 
 // parse fills a struct of flags from a command line. done says that the command
-// line asked for help only.
-func parse(name, description, metricsAddress string, cli any, args []string, stdout, stderr io.Writer) (done bool, err error) {
+// line asked for help only. Numbers and switches that are none become faults, which
+// are told with those of the other flags.
+func parse(name, description, metricsAddress string, cli any, args []string, stdout, stderr io.Writer, faults *kafka.Faults) (done bool, err error) {
+	standard := kong.NewRegistry().RegisterDefaults()
 	parser, err := kong.New(cli,
+		kong.KindMapper(reflect.Int, lenient{standard.ForType(reflect.TypeFor[int]()), faults}),
+		kong.KindMapper(reflect.Int32, lenient{standard.ForType(reflect.TypeFor[int32]()), faults}),
+		kong.KindMapper(reflect.Int64, lenient{standard.ForType(reflect.TypeFor[int64]()), faults}),
+		kong.KindMapper(reflect.Bool, lenientSwitch{lenient{standard.ForType(reflect.TypeFor[bool]()), faults}}),
 		kong.Name(name),
 		kong.Description(description),
 		kong.DefaultEnvars("PROVSTREAM"),
@@ -107,6 +114,28 @@ func parse(name, description, metricsAddress string, cli any, args []string, std
 	}
 	return false, err
 }
+
+// lenient takes what its mapper refuses for a fault, and goes on.
+type lenient struct {
+	kong.Mapper
+	faults *kafka.Faults
+}
+
+// Decode implements [kong.Mapper].
+func (m lenient) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if err := m.Mapper.Decode(ctx, target); err != nil {
+		m.faults.Add(fmt.Errorf("--%s: %w", ctx.Value.Name, err))
+		if ctx.Value.HasDefault { // so that no fault of the value 0 is told beside it
+			return m.Mapper.Decode(ctx.WithScanner(kong.Scan(ctx.Value.Default)), target)
+		}
+	}
+	return nil
+}
+
+type lenientSwitch struct{ lenient }
+
+// IsBool implements [kong.BoolMapper].
+func (lenientSwitch) IsBool() bool { return true }
 
 // Ready asks the instance that runs at --listen-metrics whether it is ready. An
 // instance whose listener wants TLS or a password must be asked by other means.
