@@ -6,8 +6,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"provstream/internal/kafka"
+	"provstream/internal/keys"
 	"provstream/internal/serve"
 	"provstream/internal/signer"
 )
@@ -42,6 +44,8 @@ func (c *cli) config() (signer.Config, error) {
 	c.Flags.Check(&faults)
 	if c.Keys == "" {
 		faults.Add(errors.New("--keys: name the key directory; `provctl keys new` makes one"))
+	} else if _, err := keys.Load(c.Keys); err != nil {
+		faults.Add(fmt.Errorf("--keys: %w", err))
 	}
 	return cfg, faults.Err()
 }

@@ -101,15 +101,18 @@ func (w *worker) run(committed committedOnce) {
 }
 
 func (w *worker) openTask(committed committedOnce) error {
-	all, err := committed()
+	in, err := w.input(committed)
 	if err != nil {
 		return err
 	}
-	in, ok := all[w.key]
-	if !ok {
-		in = Input{Topic: w.key.Topic, Partition: w.key.Partition, Committed: -1}
-	}
 	task, err := w.loop.open(w.ctx, in)
+	if IsFatal(err) {
+		// What was read later may be of an instance that the partition has moved to
+		// meanwhile: then nothing is wrong with it.
+		if now, again := w.input(w.loop.lookup(map[string][]int32{w.key.Topic: {w.key.Partition}})); again != nil || now.Committed != in.Committed {
+			err = fmt.Errorf("the partition has moved, or cannot be asked for (%v), while it was opened; what was found: %v", again, err)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("open %s/%d: %w", w.key.Topic, w.key.Partition, err)
 	}
@@ -121,6 +124,16 @@ func (w *worker) openTask(committed committedOnce) error {
 		w.loop.session.client().ResumeFetchPartitions(map[string][]int32{w.key.Topic: {w.key.Partition}})
 	}
 	return nil
+}
+
+// input is what is committed of the worker's partition.
+func (w *worker) input(committed committedOnce) (Input, error) {
+	all, err := committed()
+	in, ok := all[w.key]
+	if !ok {
+		in = Input{Topic: w.key.Topic, Partition: w.key.Partition, Committed: -1}
+	}
+	return in, err
 }
 
 func (w *worker) do(j job) error {
