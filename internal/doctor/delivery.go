@@ -178,7 +178,7 @@ func (p *patient) logs(ctx context.Context) error {
 		for _, origin := range slices.Sorted(mapsKeys(newest)) {
 			// The origin is <deployment>/<topic>/<partition>.
 			if parts := strings.Split(origin, "/"); len(parts) >= 3 && input[parts[len(parts)-2]] != "" {
-				heads = append(heads, head{origin, input[parts[len(parts)-2]], partition, newest[origin]})
+				heads = append(heads, head{origin, input[parts[len(parts)-2]], partition, newest[origin].next})
 			}
 		}
 	}
@@ -204,20 +204,25 @@ func (p *patient) logs(ctx context.Context) error {
 // each of its two logs is among them.
 const headsRead = 1000
 
-// newestHeads are the input offsets of the newest checkpoints of a partition, by
-// origin.
-func (p *patient) newestHeads(ctx context.Context, partition int32) (map[string]int64, error) {
+// newestHead is the newest checkpoint of a log.
+type newestHead struct {
+	next int64 // offset of its input that it was signed up to
+	note []byte
+}
+
+// newestHeads are the newest checkpoints of a partition, by origin.
+func (p *patient) newestHeads(ctx context.Context, partition int32) (map[string]newestHead, error) {
 	topic := p.cfg.Flags.Topic(topics.Checkpoints)
 	b, err := p.c.Bounds(ctx, topic, partition)
 	if err != nil {
 		return nil, err
 	}
-	heads := make(map[string]int64)
+	heads := make(map[string]newestHead)
 	err = p.c.Read(ctx, topic, partition, max(b.Start, b.End-headsRead), b.End, kafka.ReadCommitted, func(records []*kgo.Record) error {
 		for _, r := range records {
 			for _, h := range r.Headers {
 				if next, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil && h.Key == signer.HeaderNext {
-					heads[string(r.Key)] = next
+					heads[string(r.Key)] = newestHead{next, r.Value}
 				}
 			}
 		}

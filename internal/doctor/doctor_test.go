@@ -194,6 +194,13 @@ func plants() []planted {
 			w.send(hook, time.Now(), rejected)
 			w.pipeline(4 * time.Second)
 		}, "state", doctor.Error, "ahead of this host's", "NTP"},
+		{"a signer with other keys", func(w *world) {
+			for _, k := range newRing(w.t).Public() {
+				w.produce(topics.Keys, &kgo.Record{Key: []byte(k.ID), Value: k.JWK()})
+			}
+			w.send(hook, time.Now(), rejected)
+			w.signed(6 * time.Second)
+		}, "keys", doctor.Error, "is signed by a key that is not on", "key directory"},
 		{"signer's offsets reset", func(w *world) {
 			w.send(hook, time.Now(), rejected)
 			w.signed(6 * time.Second)

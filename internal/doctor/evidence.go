@@ -66,6 +66,7 @@ func (p *patient) keys(ctx context.Context) error {
 		return err
 	}
 	active := make(map[verify.Use]int)
+	var published []verify.Key
 	for id, value := range newest {
 		if value == nil {
 			continue
@@ -75,6 +76,7 @@ func (p *patient) keys(ctx context.Context) error {
 			p.add(Warning, "publish it again with `provctl keys publish`", "%s: the record of key %s is no key: %v", topic, id, err)
 			continue
 		}
+		published = append(published, k)
 		if k.Status == verify.StatusActive {
 			active[k.Use]++
 		}
@@ -82,6 +84,32 @@ func (p *patient) keys(ctx context.Context) error {
 	for _, use := range []verify.Use{verify.UseDAG, verify.UseLog} {
 		if active[use] == 0 {
 			p.add(Warning, "run `provctl keys publish`", "%s has no active key with use %q: consumers cannot find what to pin", topic, use)
+		}
+	}
+	if active[verify.UseLog] == 0 {
+		return nil
+	}
+	return p.signers(ctx, published)
+}
+
+// signers: is each log's newest head signed by a key that is published. A signer
+// that was given another key directory signs what no consumer trusts.
+func (p *patient) signers(ctx context.Context, published []verify.Key) error {
+	pinned, err := verify.NewKeys(published...)
+	if err != nil {
+		return err
+	}
+	for partition := range p.partitions(ctx) {
+		heads, err := p.newestHeads(ctx, partition)
+		if err != nil {
+			return err
+		}
+		for _, origin := range slices.Sorted(mapsKeys(heads)) {
+			var why *verify.Error
+			if _, err := pinned.Checkpoint(heads[origin].note); errors.As(err, &why) && why.Kind == verify.UnknownKey {
+				p.add(Error, "give the signer the key directory whose keys are published, or run `provctl keys publish` on its own and have consumers pin it",
+					"the newest head of log %s is signed by a key that is not on %s", origin, p.cfg.Flags.Topic(topics.Keys))
+			}
 		}
 	}
 	return nil
