@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // LoopSpec says what a service consumes and how.
@@ -205,9 +206,30 @@ func (l *Loop) Run(ctx context.Context) (err error) {
 			return l.leaveOff(l.finish())
 		}
 		if err := l.turn(ctx); err != nil {
-			return l.leaveOff(err)
+			return l.usurped(l.leaveOff(err))
 		}
 	}
+}
+
+// usurped tells whether a transaction failed because another process has this
+// one's name: then each would take it back from the other for ever.
+func (l *Loop) usurped(err error) error {
+	if !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ProducerFenced) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.InstanceID = l.cfg.Group, &l.cfg.Instance
+	req.MemberID, req.Generation = l.session.client().GroupMetadata()
+	if resp, asked := req.RequestWith(ctx, l.cluster.Client); asked == nil && errors.Is(kerr.ErrorForCode(resp.ErrorCode), kerr.FencedInstanceID) {
+		return l.twin(err)
+	}
+	return err
+}
+
+func (l *Loop) twin(err error) error {
+	return Fatal(fmt.Errorf("another process runs as --instance %s of group %s: %w", l.cfg.Instance, l.cfg.Group, err))
 }
 
 // leaveOff aborts the transaction that an error leaves open.
@@ -345,7 +367,7 @@ func (l *Loop) fetchError(key Partition, err error) error {
 		// a new client does.
 		return fmt.Errorf("consume %s/%d, which was deleted: %w", key.Topic, key.Partition, err)
 	case errors.Is(err, kerr.FencedInstanceID):
-		return Fatal(fmt.Errorf("another process runs as --instance %s of group %s: %w", l.cfg.Instance, l.cfg.Group, err))
+		return l.twin(err)
 	default:
 		return fmt.Errorf("consume %s/%d: %w", key.Topic, key.Partition, err)
 	}

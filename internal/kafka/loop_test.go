@@ -110,6 +110,47 @@ func readAll(t *testing.T, cfg kafka.Config, topic string, partitions int32) [][
 	return out
 }
 
+// Of two processes with one name one ends and says why, the other goes on.
+func TestTwinsSettle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: -short")
+	}
+	kafkatest.Bubble(t, kafkatest.Options{}, func(t *testing.T, c *kafkatest.Cluster) {
+		cfg := testConfig(c)
+		cfg.Instance = "a"
+		cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		stops := []func() error{startRelay(t, cfg, new(kafka.Health))}
+		n := 0
+		load := func(seconds int) {
+			for range 10 * seconds {
+				produce(t, cl, cfg.Topic(topics.Steps), n, n+4, c.Partitions)
+				n += 4
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		load(3)
+		stops = append(stops, startRelay(t, cfg, new(kafka.Health)))
+		load(15)
+		waitFor(t, "everything is copied", func() bool {
+			copied := 0
+			for _, p := range readAll(t, cfg, cfg.Topic(topics.Turns), c.Partitions) {
+				copied += len(p)
+			}
+			return copied == n
+		})
+		var ended []error
+		for _, stop := range stops {
+			if err := stop(); err != nil {
+				ended = append(ended, err)
+			}
+		}
+		if len(ended) != 1 || !strings.Contains(ended[0].Error(), "another process runs as --instance a") {
+			t.Errorf("of two processes with one name ended: %v", ended)
+		}
+		checkRelay(t, cfg, n, c.Partitions)
+	})
+}
+
 // want is what the relay must have written for values 0 to n: numbered without
 // a hole, each value once.
 func want(n int, partitions int32) [][]string {
