@@ -124,7 +124,12 @@ func (t *treeWriter) head() {
 	}
 	fmt.Fprintf(&t.b, "%s  tenant %s\n", t.style.paint(bold, "run "+r.ID), r.Tenant)
 	if n := len(r.Nodes); n > 0 {
-		fmt.Fprintf(&t.b, "%s to %s, %d nodes, %d edges, %d turns\n", r.Nodes[0].Timestamp, r.Nodes[n-1].Timestamp, n, len(r.Edges), len(turns))
+		// The nodes of a later segment may tell of earlier times.
+		first, last := r.Nodes[0].Timestamp, r.Nodes[0].Timestamp
+		for i := range r.Nodes {
+			first, last = min(first, r.Nodes[i].Timestamp), max(last, r.Nodes[i].Timestamp)
+		}
+		fmt.Fprintf(&t.b, "%s to %s, %d nodes, %d edges, %d turns\n", first, last, n, len(r.Edges), len(turns))
 	}
 	for _, d := range r.DAGs {
 		signed := "not signed"
