@@ -175,7 +175,7 @@ func (s *service) rebuild(ctx context.Context, in kafka.Input, stored *stored) (
 	stored.records = nil
 	w.BeginReplay(stored.Pressures)
 	t := s.newTask(in.Partition, w)
-	t.loaded, t.seals, t.written = loaded, stored.seals, stored.Next
+	t.loaded, t.seals, t.written = loaded, stored.seals, stored.written
 	restoring := s.metrics.restoreBegins(in.Partition, stored.Next-stored.Low)
 	defer restoring.done()
 	err = s.cluster.Read(ctx, in.Topic, in.Partition, stored.Low, stored.Next, kafka.ReadCommitted, func(recs []*kgo.Record) error {
@@ -201,6 +201,7 @@ type stored struct {
 	meta
 	records []*kgo.Record // of runs: the last of each key, in the order of the topic
 	seals   []seals
+	written int64 // the seals up to this offset are records of their own
 }
 
 // takeSeals moves the seals under pressure from the records to the meta record's.
@@ -251,6 +252,10 @@ func (s *service) readState(ctx context.Context, partition int32) (*stored, erro
 	}
 	delete(last, metaKey)
 	st.records = slices.SortedFunc(maps.Values(last), func(a, b *kgo.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	st.written = st.Next
+	if len(st.Pressures) > 0 {
+		st.written = 0 // an earlier version's, in its meta record
+	}
 	if err := st.takeSeals(); err != nil {
 		return nil, kafka.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func (t *ticker) update(c *partitionClock, now partitionClock) {
 }
 
 func (t *ticker) run(ctx context.Context) {
-	pause := tickInterval
+	pause, still := tickInterval, time.Duration(0)
 	last, behind := int64(math.MinInt64), false
 	var looked time.Time
 	for {
@@ -115,31 +115,26 @@ func (t *ticker) run(ctx context.Context) {
 		}
 		o, err := t.hooks.Observe(ctx)
 		if err != nil {
-			t.noTick(ctx, err)
+			if ctx.Err() == nil {
+				t.s.metrics.observeErrors.Inc()
+				t.s.cfg.Logger.Warn("no tick: the hook topics could not be observed", "error", kafka.ExplainRights(err, Service))
+			}
 			continue
 		}
 		t.s.metrics.observed(o)
-		ends, err := t.s.cluster.Admin.ListEndOffsets(ctx, t.topic)
-		if err == nil {
-			err = ends.Error()
-		}
-		if err != nil {
-			t.noTick(ctx, err)
-			continue
-		}
+		// A partition whose end nobody tells is taken for one that is read.
+		ends, _ := t.s.cluster.Admin.ListEndOffsets(ctx, t.topic)
 		if !o.OK || o.T == last && !behind {
-			pause = freshInterval // time stands still: ingest is down or has not begun
+			// Time stands still: a record is on its way through ingest, or ingest is
+			// down or has not begun.
+			still = min(max(2*tickInterval, 2*still), freshInterval)
+			pause = still
+		} else {
+			still = 0
 		}
 		if o.OK {
 			last, behind = o.T, t.send(ctx, time.Now(), o.T, ends)
 		}
-	}
-}
-
-func (t *ticker) noTick(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		t.s.metrics.observeErrors.Inc()
-		t.s.cfg.Logger.Warn("no tick: the topics could not be observed", "error", kafka.ExplainRights(err, Service))
 	}
 }
 
