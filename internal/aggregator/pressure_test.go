@@ -1,16 +1,12 @@
 package aggregator_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"provstream/internal/acs"
 	"provstream/internal/aggregator"
-	"provstream/internal/codec"
 	"provstream/internal/kafkatest"
 	"provstream/internal/topics"
 )
@@ -32,13 +28,7 @@ func TestManySealsUnderPressure(t *testing.T) {
 		send := func(from, to int) {
 			t.Helper()
 			for i := from; i < to; i++ {
-				now := time.Now().UnixMilli()
-				s := acs.Step{
-					Tenant: tenant, Session: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), StepID: fmt.Sprintf("00000000-0000-4000-9000-%012d", i),
-					ID: "1", Method: acs.MethodUserMessage, EventTime: now, RecordedAt: now, AgentID: "agent", Environment: "production", Platform: "test",
-					Coordinates: acs.Coordinates{Topic: "acs.hooks.user-message", Offset: int64(i), Index: -1},
-				}
-				w.agents.Produce(t.Context(), &kgo.Record{Topic: w.Topic(topics.Steps), Key: []byte(topics.RunKey(tenant, s.Session)), Value: codec.AppendStep(nil, &s)}, func(_ *kgo.Record, err error) {
+				w.agents.Produce(t.Context(), w.step(tenant, i, i), func(_ *kgo.Record, err error) {
 					if err != nil {
 						t.Error(err)
 					}

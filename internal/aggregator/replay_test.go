@@ -35,7 +35,7 @@ func TestReplayIsBounded(t *testing.T) {
 				if i%2 == 0 {
 					session = 100 + sent/50
 				}
-				records = append(records, w.step(session, sent))
+				records = append(records, w.step("default", session, sent))
 				sent++
 			}
 			records = append(records, &kgo.Record{Topic: w.Topic(topics.Steps), Value: codec.AppendTick(nil, time.Now().UnixMilli())})
@@ -58,10 +58,10 @@ func TestReplayIsBounded(t *testing.T) {
 }
 
 // step is one of prov.steps, in a session that does not end.
-func (w *world) step(session, n int) *kgo.Record {
+func (w *world) step(tenant string, session, n int) *kgo.Record {
 	now := time.Now().UnixMilli()
 	s := acs.Step{
-		Tenant: "default", Session: fmt.Sprintf("00000000-0000-4000-8000-%012d", session), StepID: fmt.Sprintf("00000000-0000-4000-9000-%012d", n),
+		Tenant: tenant, Session: fmt.Sprintf("00000000-0000-4000-8000-%012d", session), StepID: fmt.Sprintf("00000000-0000-4000-9000-%012d", n),
 		ID: "1", Method: acs.MethodUserMessage, EventTime: now, RecordedAt: now, AgentID: "agent", Environment: "production", Platform: "test",
 		Coordinates: acs.Coordinates{Topic: "acs.hooks.user-message", Offset: int64(n), Index: -1},
 	}

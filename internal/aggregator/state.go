@@ -212,8 +212,12 @@ func (st *stored) takeSeals() error {
 			return false
 		}
 		var of []window.Pressure
-		if e := json.Unmarshal(r.Value, &of); e != nil || len(of) == 0 {
-			err = fmt.Errorf("state record %s/%d@%d: no seals: %w", r.Topic, r.Partition, r.Offset, e)
+		e := json.Unmarshal(r.Value, &of)
+		if e == nil && len(of) == 0 {
+			e = errors.New("it names no seal")
+		}
+		if e != nil {
+			err = fmt.Errorf("state record %s/%d@%d: %w", r.Topic, r.Partition, r.Offset, e)
 			return true
 		}
 		st.seals = append(st.seals, seals{string(r.Key), of[len(of)-1].Offset})

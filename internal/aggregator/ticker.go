@@ -122,8 +122,6 @@ func (t *ticker) run(ctx context.Context) {
 			continue
 		}
 		t.s.metrics.observed(o)
-		// A partition whose end nobody tells is taken for one that is read.
-		ends, _ := t.s.cluster.Admin.ListEndOffsets(ctx, t.topic)
 		if !o.OK || o.T == last && !behind {
 			// Time stands still: a record is on its way through ingest, or ingest is
 			// down or has not begun.
@@ -133,6 +131,8 @@ func (t *ticker) run(ctx context.Context) {
 			still = 0
 		}
 		if o.OK {
+			// A partition whose end nobody tells is taken for one that is read.
+			ends, _ := t.s.cluster.Admin.ListEndOffsets(ctx, t.topic)
 			last, behind = o.T, t.send(ctx, time.Now(), o.T, ends)
 		}
 	}

@@ -94,7 +94,6 @@ func parse(name, description, metricsAddress string, cli any, args []string, std
 	standard := kong.NewRegistry().RegisterDefaults()
 	parser, err := kong.New(cli,
 		kong.KindMapper(reflect.Int, lenient{standard.ForType(reflect.TypeFor[int]()), faults}),
-		kong.KindMapper(reflect.Int32, lenient{standard.ForType(reflect.TypeFor[int32]()), faults}),
 		kong.KindMapper(reflect.Int64, lenient{standard.ForType(reflect.TypeFor[int64]()), faults}),
 		kong.KindMapper(reflect.Bool, lenientSwitch{lenient{standard.ForType(reflect.TypeFor[bool]()), faults}}),
 		kong.Name(name),
